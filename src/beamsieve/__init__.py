@@ -1,0 +1,1 @@
+"""Constrained decoding for generative retrieval, filter-first."""

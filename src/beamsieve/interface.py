@@ -1,0 +1,263 @@
+"""What a backend is. Read this file, then ``docs/write-a-backend.md``.
+
+A backend turns an index into tables on its device and does one thing with them: a step of beam
+search over valid tokens, exactly as ``beamsieve_spec`` defines it. It checks nothing that the
+engine has already checked, never moves to another device, and never answers with less than what
+was asked: what it cannot do stands in its :class:`Capabilities`, and the engine refuses it before
+the backend is called.
+
+Notation: B requests in the batch, M places for beams per request, V the codebook of the step,
+d the hidden size, S candidate slots per beam, t tokens decoded so far, W the width to keep.
+Arrays are the backend's own (``torch.Tensor``, ``cupy.ndarray``, ``numpy.ndarray``), on its device.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+if TYPE_CHECKING:
+    from beamsieve.index import Index
+
+Normalize = Literal["all", "catalog", "eligible"]
+Projection = Literal["full", "selective"]
+Array = Any
+"""An array of the backend's own library."""
+
+
+@dataclass(frozen=True)
+class Capabilities:
+    """What a backend can do on its device; the engine refuses the rest with a sentence.
+
+    ``tolerance`` gives, per dtype of hidden states or logits, how far a score may lie from the
+    float64 specification's: ``|difference| <= tolerance * max(1, |score|)`` for each step taken.
+    """
+
+    devices: tuple[str, ...] = ("cpu",)
+    dtypes: tuple[str, ...] = ("float32",)
+    normalizers: tuple[Normalize, ...] = ("all", "catalog", "eligible")
+    projections: tuple[Projection, ...] = ("full",)
+    targeting: tuple[str, ...] = ()
+    """Of "bits", "bloom", "allow", "exclude"."""
+    guidance: tuple[str, ...] = ("bonus", "nudge", "candidates")
+    """Of "bonus", "nudge" and "candidates" (the step in its two halves)."""
+    variable_length: bool = True
+    largest_width: int | None = None
+    largest_codebook: int | None = None
+    tolerance: Mapping[str, float] = field(default_factory=lambda: {"float32": 1e-5})
+    deterministic: bool = True
+    graph: bool = False
+    """Whether the loop can be captured in a CUDA graph."""
+
+
+@dataclass(frozen=True)
+class Search:
+    """What stays the same during one search, so that a swapped index cannot mix with it."""
+
+    index: Index
+    tables: Any
+    """What the backend's ``load`` returned for this index."""
+    batch: int
+    requests: RequestFilters | None
+    """The requests' targeting on the host; None where no request has any."""
+    device_requests: Any = None
+    """The same as the backend keeps it on its device."""
+
+
+@dataclass(frozen=True)
+class Beams:
+    """The partial semantic IDs of a batch after ``step`` tokens, best first.
+
+    Attributes:
+        step: t, how many tokens of each beam are decoded (a prefix counts).
+        tokens: int32 [B, M, t]; -1 in places without a beam, and behind the end of a finished one.
+        scores: float32 [B, M]; cumulative score, -inf in places without a beam.
+        keys: float32 [B, M]; what the last step ranked by: scores plus that step's nudge.
+        rows: int64 [B, M]; a live beam's row in table t+1; a finished beam's leaf (the place of its
+            semantic ID among all, in lexicographic order); -1 in places without a beam.
+        parents: int64 [B, M]; the beam's place in the step before (a finished beam's too); -1
+            in places without a beam and in the beams that ``begin`` returns.
+        finished: bool [B, M]; True where the semantic ID is complete.
+        count: int64 [B]; how many places hold a beam. They are the first ones.
+        search: what the whole search shares.
+    """
+
+    step: int
+    tokens: Array
+    scores: Array
+    keys: Array
+    rows: Array
+    parents: Array
+    finished: Array
+    count: Array
+    search: Search = field(repr=False)
+
+    @property
+    def fingerprint(self) -> str:
+        """Fingerprint of the index that this search began on, and ends on."""
+        return self.search.index.fingerprint
+
+    @property
+    def width(self) -> int:
+        """M, the number of places per request."""
+        return int(self.scores.shape[1])
+
+
+@dataclass(frozen=True)
+class Candidates:
+    """Every candidate of every beam, in padded slots: the first half of a step.
+
+    A slot holds a candidate exactly when its row is not -1. A finished beam is its own only
+    candidate: slot 0 holds its score and its leaf, with token -1.
+
+    Attributes:
+        tokens: int32 [B, M, S]; ascending within a beam, -1 where empty.
+        scores: float32 [B, M, S]; cumulative (beam + log-probability + bonus), -inf where empty.
+        rows: int64 [B, M, S]; the entry's position, which is its row in the next table; -1 where
+            empty.
+    """
+
+    tokens: Array
+    scores: Array
+    rows: Array
+
+
+@dataclass(frozen=True)
+class StepInputs:
+    """What the model says about the next token of each beam. Exactly one of logits, hidden is set.
+
+    Attributes:
+        width: W, places to keep per request.
+        hidden: [B, M, d], with ``head`` [V, d] and, if any, ``bias`` [V].
+        logits: [B, M, V].
+        bonus: float32 [B, M, V] or None: joins the score and is carried on.
+        nudge: float32 [B, M, V] or None: counts in this step's choice alone.
+        projection: "full" or "selective" where a plan says so; None leaves it to the backend.
+    """
+
+    width: int
+    hidden: Array | None = None
+    head: Array | None = None
+    bias: Array | None = None
+    logits: Array | None = None
+    bonus: Array | None = None
+    nudge: Array | None = None
+    projection: Projection | None = None
+
+
+@dataclass(frozen=True)
+class RequestFilters:
+    """The targeting of a batch, encoded once on the host (GRACE, sections 3.2 to 3.4).
+
+    Attributes:
+        bits: uint64 [B, W_bits]; the bits that an edge matcher must all contain. Zero asks nothing.
+        bloom: per Bloom attribute, uint64 [B, n, W_a]: the signatures of the request's values, of
+            which a matcher must contain at least one.
+        bloom_count: per Bloom attribute, int32 [B]: how many of the n signatures are real; 0 means
+            that the request does not test this attribute.
+        leaf_mode: int8 [B]; 0 no exact set, 1 only the listed leaves, 2 all but the listed leaves.
+        leaf_starts: int64 [B + 1] into ``leaves``.
+        leaves: int64, ascending within a request.
+    """
+
+    bits: NDArray[np.uint64]
+    bloom: tuple[NDArray[np.uint64], ...]
+    bloom_count: tuple[NDArray[np.int32], ...]
+    leaf_mode: NDArray[np.int8]
+    leaf_starts: NDArray[np.int64]
+    leaves: NDArray[np.int64]
+
+
+class Backend(ABC):
+    """One way to run the step. Subclass it, and name it in the entry-point group
+    ``beamsieve.backends``.
+
+    A backend holds no state of a search: everything is in the ``Beams`` it returns, which stay
+    what they are after later steps. It may be used from several threads at once.
+    """
+
+    name: ClassVar[str]
+    requires: ClassVar[str] = ""
+    """The pip line that installs what it needs, shown when its import fails."""
+
+    device: str
+    """"cpu", "cuda:0", …"""
+
+    @abstractmethod
+    def __init__(self, device: str | None = None, options: Mapping[str, str] | None = None) -> None:
+        """Open ``device`` (the backend's usual one when None).
+
+        Raises:
+            BackendError: the device does not exist, or an option is unknown.
+        """
+
+    @property
+    @abstractmethod
+    def capabilities(self) -> Capabilities:
+        """What it can do on this device."""
+
+    @abstractmethod
+    def load(self, index: Index) -> Any:
+        """Copy the index's tables to the device. The result is shared by threads: never change it."""
+
+    @abstractmethod
+    def begin(
+        self,
+        search: Search,
+        tokens: NDArray[np.int32],
+        rows: NDArray[np.int64],
+        finished: NDArray[np.bool_],
+    ) -> Beams:
+        """The beams before the first step: one per request, with score 0.
+
+        Args:
+            search: index, tables, batch and the requests' targeting; the backend may put
+                ``device_requests`` into a copy of it (``dataclasses.replace``).
+            tokens: int32 [B, p], each request's given prefix; p = 0 without one.
+            rows: int64 [B], the prefix's row in table p+1, its leaf if finished, -1 where the
+                prefix is unknown (that request stays empty).
+            finished: bool [B].
+        """
+
+    @abstractmethod
+    def candidates(self, beams: Beams, inputs: StepInputs, normalize: Normalize) -> Candidates:
+        """All candidates of the next step, scored (``inputs.width`` and ``nudge`` do not matter)."""
+
+    @abstractmethod
+    def select(self, beams: Beams, candidates: Candidates, width: int, keys: Array | None) -> Beams:
+        """Keep the ``width`` best of each request by ``keys`` [B, M, S] (the scores when None)."""
+
+    def step(self, beams: Beams, inputs: StepInputs, normalize: Normalize) -> Beams:
+        """Both halves in one: the fast path. This default is right for any backend."""
+        found = self.candidates(beams, inputs, normalize)
+        keys = None if inputs.nudge is None else self.add_nudge(found, inputs.nudge)
+        return self.select(beams, found, inputs.width, keys)
+
+    @abstractmethod
+    def add_nudge(self, candidates: Candidates, nudge: Array) -> Array:
+        """``scores + nudge[b, m, token]`` for each slot; scores alone where there is no token."""
+
+    @abstractmethod
+    def asarray(self, value: Any, *, what: str) -> Array:
+        """``value`` (DLPack or the array interface) as an array on this device, without a copy
+        where possible.
+
+        Raises:
+            InputError: the value is on another device, or no array; ``what`` names it.
+        """
+
+    @abstractmethod
+    def to_host(self, array: Array) -> NDArray[Any]:
+        """The array as NumPy, complete."""
+
+    def synchronize(self) -> None:  # noqa: B027 - nothing to wait for on a host
+        """Wait for the device (for timing only)."""
+
+    def device_bytes(self, tables: Any) -> int:
+        """Bytes that ``load`` put on the device."""
+        return 0
