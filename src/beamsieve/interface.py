@@ -184,6 +184,9 @@ class Backend(ABC):
     name: ClassVar[str]
     requires: ClassVar[str] = ""
     """The pip line that installs what it needs, shown when its import fails."""
+    kernel_sources: ClassVar[tuple[str, ...]] = ()
+    """The files whose code runs on the device, relative to the backend's top package
+    ("triton_slots/kernels.py"): a record of a run on a real device holds the hash of each."""
 
     device: str
     """"cpu", "cuda:0", …"""
