@@ -1,0 +1,6 @@
+"""The index: which tokens may follow each valid prefix, sliced by step."""
+
+from beamsieve.index.index import Index, LeafItems
+from beamsieve.index.tables import Layout, StepTable
+
+__all__ = ["Index", "Layout", "LeafItems", "StepTable"]

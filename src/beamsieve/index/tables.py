@@ -38,7 +38,8 @@ class StepTable:
             zero. None in the sparse layout.
         ranks: dense layout; uint16 or uint32 [rows, ceil(V_t / 64)]: how many tokens of the row
             lie in earlier words. The child of (r, v) is
-            ``row_starts[r] + ranks[r, v // 64] + popcount(bitmap[r, v // 64] & ((1 << v % 64) - 1))``.
+            ``row_starts[r] + ranks[r, w] + popcount(bitmap[r, w] & ((1 << v % 64) - 1))``, where
+            ``w = v // 64``.
     """
 
     step: int
@@ -70,3 +71,21 @@ class StepTable:
         """Bytes of all arrays of this table."""
         arrays = (self.row_starts, self.tokens, self.bitmap, self.ranks)
         return sum(array.nbytes for array in arrays if array is not None)
+
+
+def token_dtype(vocabulary: int) -> np.dtype[np.unsignedinteger]:
+    """The smallest unsigned type that holds every token of the codebook."""
+    for kind in (np.uint8, np.uint16):
+        if vocabulary - 1 <= np.iinfo(kind).max:
+            return np.dtype(kind)
+    return np.dtype(np.uint32)
+
+
+def rank_dtype(vocabulary: int) -> np.dtype[np.unsignedinteger]:
+    """The type of a dense table's ranks."""
+    return np.dtype(np.uint16 if vocabulary <= np.iinfo(np.uint16).max else np.uint32)
+
+
+def starts_dtype(entries: int) -> np.dtype[np.signedinteger]:
+    """int32, or int64 from 2**31 entries on."""
+    return np.dtype(np.int32 if entries < 2**31 else np.int64)

@@ -1,0 +1,261 @@
+"""A catalog: validated (item, semantic ID) rows."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import ArrayLike, NDArray
+
+from beamsieve.catalog.items import ItemIds, distinct
+from beamsieve.catalog.order import SidOrder, first_differences, sort_sids
+from beamsieve.catalog.validate import OnError, Rejects, bad_rows, check_codebooks, why_bad
+from beamsieve.errors import CatalogError
+
+
+class Catalog:
+    """(item, semantic ID) pairs, every one usable. Make one with ``read`` or ``from_arrays``.
+
+    Attributes:
+        sids: int32 [rows, L]; tokens as the user gave them, -1 behind the end of a shorter one.
+        items: the distinct items, in order of first appearance.
+        row_items: int64 [rows], each row's place in ``items``; None where that is the row number.
+        codebooks: V_1 … V_L, without end tokens.
+        end_token: whether the index appends an end token to every semantic ID.
+        titles: Arrow large_string [items] with a title (or null) per item, or None.
+        source: the file, or what else the rows came from.
+        rejected: how many rows were left out, by reason.
+        order: the rows in lexicographic order (end tokens included), each pair once.
+        duplicates: how many rows repeated an (item, semantic ID) pair.
+    """
+
+    def __init__(
+        self,
+        sids: NDArray[np.int32],
+        items: ItemIds,
+        row_items: NDArray[np.int64] | None,
+        codebooks: tuple[int, ...],
+        end_token: bool,
+        titles: pa.Array | None,
+        rejects: Rejects,
+    ) -> None:
+        self.sids = sids
+        self.items = items
+        self.row_items = row_items
+        self.codebooks = codebooks
+        self.end_token = end_token
+        self.titles = titles
+        self.source = rejects.source
+        order = sort_sids(self._with_end_tokens())
+        self.order, self.duplicates = _each_pair_once(order, row_items)
+        self.rejected = dict(rejects.reasons)
+
+    @classmethod
+    def from_arrays(
+        cls,
+        sids: ArrayLike,
+        items: Any = None,
+        codebooks: int | Iterable[int] | None = None,
+        *,
+        end_token: bool = False,
+        on_error: OnError = "raise",
+        rejects: str | Path | None = None,
+        titles: Any = None,
+        source: str = "sids",
+    ) -> Catalog:
+        """A catalog from arrays.
+
+        Args:
+            sids: integers [N, L], one row per (item, semantic ID) pair; -1 pads the end of a
+                shorter one. A list of lists of unequal lengths will do.
+            items: N integers or strings; the row numbers when None. An item may have several rows.
+            codebooks: the size of each level's codebook, or one size for all; when None, one more
+                than the largest token of the level.
+            end_token: append an end token to every semantic ID, so that one may be a proper prefix
+                of another.
+            on_error: "raise" at the first bad row, or "skip" and count them.
+            rejects: where to write skipped rows, as JSON lines.
+            titles: N strings (or None) to show for the items.
+            source: what errors call these rows.
+
+        Raises:
+            CatalogError: naming the row and the value; or there is no usable row at all.
+        """
+        matrix = _as_matrix(sids, source)
+        ids = np.arange(len(matrix)) if items is None else items
+        with Rejects(source, on_error, rejects) as log:
+            return cls._validated(
+                matrix, ItemIds.of(ids).values, codebooks, end_token, _as_titles(titles), log
+            )
+
+    @classmethod
+    def _validated(
+        cls,
+        sids: NDArray[Any],
+        ids: pa.Array,
+        codebooks: int | Iterable[int] | None,
+        end_token: bool,
+        titles: pa.Array | None,
+        rejects: Rejects,
+    ) -> Catalog:
+        """Leave bad rows out, number the items, and sort."""
+        count, length = sids.shape
+        for name, column in (("items", ids), ("titles", titles)):
+            if column is not None and len(column) != count:
+                raise CatalogError(
+                    f"{rejects.source}: {len(column)} {name} for {count} semantic IDs; "
+                    "give one per row."
+                )
+        sizes = check_codebooks(codebooks, length)
+        labels = np.arange(count)
+        bad = bad_rows(sids, sizes)
+        for row in bad.tolist():
+            rejects.add(row, *why_bad(sids[row].tolist(), sizes), sids[row])
+        if len(bad):
+            labels = np.delete(labels, bad)
+        if not end_token:
+            labels = _without_prefixes(sids, labels, rejects)
+        if len(labels) < count:
+            sids, ids = sids[labels], ids.take(pa.array(labels))
+            titles = None if titles is None else titles.take(pa.array(labels))
+        if not len(labels):
+            raise CatalogError(
+                f"{rejects.source}: "
+                + ("every row was rejected" if count else "there are no rows")
+                + "; a catalog needs at least one item."
+            )
+        if sizes is None:
+            sizes = tuple(int(top) + 1 for top in sids.max(axis=0))
+            if sizes[-1] == 0:
+                raise CatalogError(
+                    f"{rejects.source}: no semantic ID reaches level {length}; drop the empty "
+                    "levels, or name every level's size with codebooks=."
+                )
+        values, row_items = distinct(ids)
+        if titles is not None and row_items is not None:
+            titles = titles.take(pa.array(np.unique(row_items, return_index=True)[1]))
+        tokens = np.ascontiguousarray(sids, np.int32)
+        return cls(tokens, ItemIds(values), row_items, sizes, end_token, titles, rejects)
+
+    def __len__(self) -> int:
+        return len(self.sids)
+
+    def __repr__(self) -> str:
+        return (
+            f"Catalog({self.source}: {len(self)} rows, {len(self.items)} items, "
+            f"codebooks {'×'.join(map(str, self.codebooks))})"
+        )
+
+    @property
+    def length(self) -> int:
+        """L, the number of levels, without the end token's."""
+        return len(self.codebooks)
+
+    @property
+    def coded_codebooks(self) -> tuple[int, ...]:
+        """The codebook sizes that tables and heads use: end tokens included."""
+        if not self.end_token:
+            return self.codebooks
+        return (*(size + 1 for size in self.codebooks), 1)
+
+    @cached_property
+    def sid_count(self) -> int:
+        """The number of distinct semantic IDs."""
+        return int(np.count_nonzero(self.order.difference < self.order.length))
+
+    def _with_end_tokens(self) -> NDArray[np.int32]:
+        if not self.end_token:
+            return self.sids
+        coded = np.full((len(self), self.length + 1), -1, np.int32)
+        coded[:, :-1] = self.sids
+        ends = np.asarray([*self.codebooks, 0], np.int32)
+        lengths = (self.sids >= 0).sum(axis=1)
+        coded[np.arange(len(self)), lengths] = ends[lengths]
+        return coded
+
+
+def _as_matrix(sids: ArrayLike, source: str) -> NDArray[np.integer]:
+    try:
+        matrix = np.asarray(sids)
+    except ValueError:
+        matrix = _padded(sids, source)
+    if matrix.ndim != 2 or matrix.shape[1] == 0:
+        if matrix.size == 0:
+            raise CatalogError(f"{source}: there are no rows; a catalog needs at least one item.")
+        raise CatalogError(
+            f"{source} has shape {matrix.shape}; give one row of tokens per semantic ID, [N, L]."
+        )
+    if matrix.dtype.kind not in "iu":
+        raise CatalogError(f"{source} has dtype {matrix.dtype}; tokens must be integers.")
+    return matrix
+
+
+def _padded(sids: Any, source: str) -> NDArray[np.int64]:
+    """Rows of unequal lengths, with -1 behind the end of the shorter ones."""
+    rows = [list(sid) for sid in sids]
+    matrix = np.full((len(rows), max(map(len, rows))), -1, np.int64)
+    for number, row in enumerate(rows):
+        try:
+            matrix[number, : len(row)] = np.asarray(row, np.int64)
+        except (TypeError, ValueError, OverflowError) as error:
+            raise CatalogError(
+                f"{source}, row {number}: {row!r} is no list of integers."
+            ) from error
+    return matrix
+
+
+def _as_titles(titles: Any) -> pa.Array | None:
+    if titles is None:
+        return None
+    array = titles if isinstance(titles, (pa.Array, pa.ChunkedArray)) else pa.array(titles)
+    if isinstance(array, pa.ChunkedArray):
+        array = array.combine_chunks()
+    return array.cast(pa.large_string())
+
+
+def _without_prefixes(
+    sids: NDArray[np.integer], rows: NDArray[np.int64], rejects: Rejects
+) -> NDArray[np.int64]:
+    """Those ``rows`` whose semantic ID is no proper prefix of another's; the rest is rejected."""
+    if not len(rows) or sids[:, -1].min() >= 0:
+        return rows
+    order = sort_sids(sids[rows])
+    first = np.flatnonzero(order.difference < order.length)
+    sizes = (order.sids[first] >= 0).sum(axis=1)
+    is_prefix = np.zeros(len(first), np.bool_)
+    is_prefix[:-1] = order.difference[first[1:]] == sizes[:-1]
+    refused = np.sort(order.rows[is_prefix[order.leaf_of_row()]])
+    for row in rows[refused].tolist():
+        rejects.add(
+            row,
+            "proper prefix of another",
+            "the semantic ID is a proper prefix of another one; with end_token=True both "
+            "could be found",
+            sids[row][sids[row] >= 0],
+        )
+    return np.delete(rows, refused)
+
+
+def _each_pair_once(order: SidOrder, row_items: NDArray[np.int64] | None) -> tuple[SidOrder, int]:
+    """Keep the first of equal (item, semantic ID) rows; also, how many were dropped."""
+    if row_items is None:
+        return order, 0
+    shared = order.difference >= order.length
+    if not shared.any():
+        return order, 0
+    shared[:-1] |= shared[1:]
+    places = np.flatnonzero(shared)
+    leaf = order.leaf_of_row()[places]
+    item = row_items[order.rows[places]]
+    by_pair = np.lexsort((item, leaf))
+    again = (leaf[by_pair][1:] == leaf[by_pair][:-1]) & (item[by_pair][1:] == item[by_pair][:-1])
+    dropped = places[by_pair[1:][again]]
+    if not len(dropped):
+        return order, 0
+    kept = np.delete(np.arange(len(order.rows)), dropped)
+    sids = order.sids[kept]
+    return SidOrder(order.rows[kept], sids, first_differences(sids)), len(dropped)

@@ -1,0 +1,141 @@
+"""Columns of item ids, integers or strings, kept compactly and looked up both ways."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any, overload
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import ArrayLike, NDArray
+
+from beamsieve.errors import CatalogError
+
+ItemId = int | str
+
+
+class ItemIds(Sequence[ItemId]):
+    """The users' own item ids; an item's *number* is its position here.
+
+    All ids are 64-bit integers, or all are strings. ``values`` is an Arrow array (int64 or
+    large_string), so strings of a saved index are read in place from the file.
+    """
+
+    def __init__(self, values: pa.Array) -> None:
+        self.values = values
+        self._numbers: dict[ItemId, int] | None = None
+        self._sorted: tuple[NDArray[np.int64], NDArray[np.int64]] | None = None
+
+    @classmethod
+    def of(cls, ids: Any) -> ItemIds:
+        """From a list, a NumPy or Arrow array, or a pandas Series, of integers or strings.
+
+        Raises:
+            CatalogError: an id is missing, or neither an integer of 64 bits nor a string, or
+                integers and strings are mixed.
+        """
+        return cls(_as_ids(ids))
+
+    @property
+    def are_strings(self) -> bool:
+        """Whether the ids are strings."""
+        return bool(pa.types.is_large_string(self.values.type))
+
+    def numpy(self) -> NDArray[np.int64]:
+        """The ids as int64, without a copy; integers only."""
+        array: NDArray[np.int64] = self.values.to_numpy(zero_copy_only=True)
+        return array
+
+    def __len__(self) -> int:
+        return len(self.values)
+
+    def __iter__(self) -> Iterator[ItemId]:
+        return iter(self.values.to_pylist())
+
+    @overload
+    def __getitem__(self, index: int) -> ItemId: ...
+    @overload
+    def __getitem__(self, index: slice) -> ItemIds: ...
+    def __getitem__(self, index: int | slice) -> ItemId | ItemIds:
+        if isinstance(index, slice):
+            return ItemIds(self.values.take(pa.array(range(*index.indices(len(self))), pa.int64())))
+        value: ItemId = self.values[int(index)].as_py()
+        return value
+
+    def take(self, numbers: ArrayLike) -> ItemIds:
+        """The ids of these item numbers, as another column."""
+        return ItemIds(self.values.take(pa.array(np.asarray(numbers, np.int64))))
+
+    def list(self, numbers: ArrayLike) -> list[ItemId]:
+        """The ids of these item numbers."""
+        ids: list[ItemId] = self.take(numbers).values.to_pylist()
+        return ids
+
+    def numbers(self, ids: Iterable[Any]) -> NDArray[np.int64]:
+        """int64: the item number of each id, -1 where no item has that id."""
+        if self.are_strings:
+            if self._numbers is None:
+                self._numbers = {item: number for number, item in enumerate(self)}
+            known = self._numbers
+            return np.fromiter(
+                (known.get(item, -1) if isinstance(item, str) else -1 for item in ids), np.int64
+            )
+        if self._sorted is None:
+            order = np.argsort(self.numpy(), kind="stable")
+            self._sorted = self.numpy()[order], order
+        ordered, order = self._sorted
+        wanted = np.fromiter((item if _is_id(item) else -1 for item in ids), np.int64)
+        is_id = np.fromiter((_is_id(item) for item in ids), np.bool_, len(wanted))
+        if not len(ordered):
+            return np.full(len(wanted), -1, np.int64)
+        place = np.minimum(np.searchsorted(ordered, wanted), len(ordered) - 1)
+        return np.where(is_id & (ordered[place] == wanted), order[place], -1)
+
+
+def distinct(values: pa.Array) -> tuple[pa.Array, NDArray[np.int64] | None]:
+    """Distinct values in order of first appearance, and each row's place among them.
+
+    The second is None when all values are distinct already.
+    """
+    encoded = values.dictionary_encode()
+    if len(encoded.dictionary) == len(values):
+        return values, None
+    return encoded.dictionary, encoded.indices.to_numpy().astype(np.int64)
+
+
+def _is_id(item: Any) -> bool:
+    return isinstance(item, (int, np.integer)) and not isinstance(item, bool)
+
+
+def _as_ids(ids: Any) -> pa.Array:
+    if isinstance(ids, ItemIds):
+        return ids.values
+    if isinstance(ids, range):
+        ids = np.arange(ids.start, ids.stop, ids.step)
+    if isinstance(ids, np.ndarray) and ids.dtype.kind in "iu":
+        if ids.dtype == np.uint64 and len(ids) and ids.max() > np.iinfo(np.int64).max:
+            raise CatalogError(f"Item id {ids.max()} does not fit a 64-bit signed integer.")
+        return pa.array(ids.astype(np.int64, copy=False))
+    if isinstance(ids, np.ndarray):
+        ids = ids.tolist()
+    try:
+        array = ids if isinstance(ids, (pa.Array, pa.ChunkedArray)) else pa.array(ids)
+    except (pa.ArrowInvalid, pa.ArrowTypeError, OverflowError) as error:
+        raise CatalogError(
+            f"Item ids must be all 64-bit integers or all strings: {error}."
+        ) from error
+    if isinstance(array, pa.ChunkedArray):
+        array = array.combine_chunks()
+    if pa.types.is_dictionary(array.type):
+        array = array.dictionary_decode()
+    if array.null_count:
+        row = int(np.flatnonzero(np.asarray(array.is_null()))[0])
+        raise CatalogError(f"Row {row} has no item id; give every row one.")
+    kind = array.type
+    if pa.types.is_integer(kind):
+        return array.cast(pa.int64())
+    if pa.types.is_string(kind) or pa.types.is_large_string(kind) or pa.types.is_string_view(kind):
+        return array.cast(pa.large_string())
+    if len(array) == 0:
+        return pa.array([], pa.int64())
+    raise CatalogError(f"Item ids must be 64-bit integers or strings, not {kind}.")

@@ -1,0 +1,150 @@
+"""Which rows of a catalog cannot be used, why, and what becomes of them."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import IO, Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from beamsieve.errors import CatalogError
+
+OnError = Literal["raise", "skip"]
+LARGEST_CODEBOOK = 2**31 - 1
+
+
+class Rejects:
+    """Takes rows that cannot be used: raises on the first, or counts and writes them.
+
+    The rejects file is JSON lines: ``{"file", "row", "reason", "value"}``.
+    """
+
+    def __init__(
+        self, source: str, on_error: OnError = "raise", path: str | Path | None = None
+    ) -> None:
+        if on_error not in ("raise", "skip"):
+            raise CatalogError(f'on_error is {on_error!r}; it must be "raise" or "skip".')
+        self.source = source
+        self.on_error = on_error
+        self.count = 0
+        self.reasons: Counter[str] = Counter()
+        self._path = path
+        self._file: IO[str] | None = None
+
+    def add(self, row: int | str, kind: str, reason: str, value: Any) -> None:
+        """Reject one row: ``reason`` is a clause that follows "row 7 of FILE: "."""
+        if self.on_error == "raise":
+            raise CatalogError(
+                f"{self.source}, row {row}: {reason} (value: {_shown(value)}); correct the row, or "
+                'pass on_error="skip" to leave such rows out.'
+            )
+        self.count += 1
+        self.reasons[kind] += 1
+        if self._path is not None:
+            if self._file is None:
+                self._file = Path(self._path).open("w", encoding="utf-8")  # noqa: SIM115 - closed below
+            record = {"file": self.source, "row": row, "reason": reason, "value": _plain(value)}
+            self._file.write(json.dumps(record, ensure_ascii=False) + "\n")
+
+    def __enter__(self) -> Rejects:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        if self._file is not None:
+            self._file.close()
+            self._file = None
+
+
+def _plain(value: Any) -> Any:
+    """``value`` as JSON can write it."""
+    if isinstance(value, np.ndarray):
+        return value.tolist()
+    if isinstance(value, np.generic):
+        return value.item()
+    try:
+        json.dumps(value)
+    except (TypeError, ValueError):
+        return repr(value)
+    return value
+
+
+def _shown(value: Any, limit: int = 120) -> str:
+    text = repr(_plain(value))
+    return text if len(text) <= limit else text[:limit] + "…"
+
+
+def check_codebooks(codebooks: int | Iterable[int] | None, length: int) -> tuple[int, ...] | None:
+    """The codebook sizes as a tuple of ``length`` numbers; one number stands for every level.
+
+    Raises:
+        CatalogError: another number of sizes, or a size that is no integer from 1 to 2**31 - 1.
+    """
+    if codebooks is None:
+        return None
+    if isinstance(codebooks, (int, np.integer)):
+        codebooks = [int(codebooks)] * length
+    sizes = []
+    for level, size in enumerate(codebooks, 1):
+        whole = isinstance(size, (int, np.integer)) and not isinstance(size, bool)
+        if not whole or not 1 <= size <= LARGEST_CODEBOOK:
+            raise CatalogError(
+                f"The codebook of level {level} has size {size!r}; give an integer of at least 1."
+            )
+        sizes.append(int(size))
+    if len(sizes) != length:
+        raise CatalogError(
+            f"There are {len(sizes)} codebook sizes for semantic IDs of {length} levels; "
+            "give one size per level."
+        )
+    return tuple(sizes)
+
+
+def bad_rows(sids: NDArray[Any], codebooks: Sequence[int] | None) -> NDArray[np.int64]:
+    """The rows of ``sids`` (integers [n, L]) that are no semantic ID of these codebooks."""
+    count, length = sids.shape
+    bad = np.zeros(count, np.bool_)
+    ended: NDArray[np.bool_] | None = None
+    for level in range(length):
+        column = sids[:, level]
+        limit = LARGEST_CODEBOOK if codebooks is None else codebooks[level]
+        if column.max(initial=0) >= limit:
+            bad |= column >= limit
+        if column.min(initial=0) < 0:
+            bad |= column < -1
+            padding = column < 0
+            if level == 0:
+                bad |= padding
+            ended = padding if ended is None else ended | padding
+        if ended is not None:
+            bad |= ended & (column >= 0)
+    return np.flatnonzero(bad)
+
+
+def why_bad(sid: Sequence[int], codebooks: Sequence[int] | None) -> tuple[str, str]:
+    """For one row of :func:`bad_rows`: a short name for the reason, and the reason as a clause."""
+    if all(token == -1 for token in sid):
+        return "missing semantic ID", "the semantic ID is missing"
+    for level, token in enumerate(sid, 1):
+        limit = LARGEST_CODEBOOK if codebooks is None else codebooks[level - 1]
+        if token < -1:
+            return "negative token", f"token {token} at level {level} is negative"
+        if token >= limit:
+            return (
+                "token outside its codebook",
+                f"token {token} at level {level} is not below its codebook's size, {limit}",
+            )
+    gap = list(sid).index(-1) + 1
+    return (
+        "padding inside",
+        f"-1 at level {gap} is followed by another token, but -1 may only pad the end",
+    )

@@ -1,0 +1,97 @@
+"""From sorted semantic IDs to step tables."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import cast
+
+import numpy as np
+from numpy.typing import NDArray
+
+from beamsieve.catalog.order import SidOrder
+from beamsieve.errors import InputError
+from beamsieve.index.tables import Layout, StepTable, rank_dtype, starts_dtype, token_dtype
+
+LayoutChoice = Layout | Sequence[Layout | None] | None
+Progress = Callable[[str, int, int], None]
+"""Called with what is being done, how much of it is done, and how much there is."""
+
+_WORD = 64
+
+
+def layout_bytes(rows: int, entries: int, vocabulary: int) -> dict[Layout, int]:
+    """The bytes that a table of this size takes in each layout."""
+    starts = (rows + 1) * starts_dtype(entries).itemsize
+    words = -(-vocabulary // _WORD)
+    return {
+        "sparse": starts + entries * token_dtype(vocabulary).itemsize,
+        "dense": starts + rows * words * (8 + rank_dtype(vocabulary).itemsize),
+    }
+
+
+def best_layout(rows: int, entries: int, vocabulary: int) -> Layout:
+    """The smaller layout; dense where both are equal, as it needs no search for a token."""
+    size = layout_bytes(rows, entries, vocabulary)
+    return "dense" if size["dense"] <= size["sparse"] else "sparse"
+
+
+def build_tables(
+    order: SidOrder,
+    codebooks: Sequence[int],
+    layout: LayoutChoice = None,
+    progress: Progress | None = None,
+) -> tuple[StepTable, ...]:
+    """One table per level of ``order``, in the layout that takes fewer bytes or the one forced."""
+    forced = _forced_layouts(layout, order.length)
+    parents = np.zeros(1, np.int64)
+    tables = []
+    for step, vocabulary in enumerate(codebooks, 1):
+        is_entry = order.is_new(step)
+        places = np.flatnonzero(is_entry)
+        row_starts = np.empty(len(parents) + 1, starts_dtype(len(places)))
+        row_starts[:-1] = (np.cumsum(is_entry) - is_entry)[parents]
+        row_starts[-1] = len(places)
+        tokens = order.sids[places, step - 1].astype(token_dtype(vocabulary))
+        tables.append(make_table(step, vocabulary, row_starts, tokens, forced[step - 1]))
+        parents = places
+        if progress is not None:
+            progress("building tables", step, order.length)
+    return tuple(tables)
+
+
+def make_table(
+    step: int,
+    vocabulary: int,
+    row_starts: NDArray[np.integer],
+    tokens: NDArray[np.unsignedinteger],
+    layout: Layout | None,
+) -> StepTable:
+    """A table from its sparse parts; dense if forced, or if that is smaller and none is."""
+    rows = len(row_starts) - 1
+    counts = np.diff(row_starts)
+    widest = int(counts.max(initial=0))
+    if (layout or best_layout(rows, len(tokens), vocabulary)) == "sparse":
+        return StepTable(step, vocabulary, row_starts, tokens=tokens, widest=widest)
+    words = -(-vocabulary // _WORD)
+    cell = np.repeat(np.arange(rows) * words, counts) + tokens // _WORD
+    bits = np.uint64(1) << (tokens % _WORD).astype(np.uint64)
+    bitmap = np.zeros((rows, words), np.uint64)
+    if len(cell):
+        first = np.flatnonzero(np.diff(cell, prepend=-1))
+        bitmap.reshape(-1)[cell[first]] = np.bitwise_or.reduceat(bits, first)
+    ranks = np.zeros((rows, words), rank_dtype(vocabulary))
+    np.cumsum(np.bitwise_count(bitmap[:, :-1]), axis=1, dtype=ranks.dtype, out=ranks[:, 1:])
+    return StepTable(step, vocabulary, row_starts, bitmap=bitmap, ranks=ranks, widest=widest)
+
+
+def _forced_layouts(layout: LayoutChoice, length: int) -> list[Layout | None]:
+    one_for_all = layout is None or isinstance(layout, str)
+    choices = [cast("Layout | None", layout)] * length if one_for_all else list(layout or ())
+    if len(choices) != length:
+        raise InputError(
+            f"layout names {len(choices)} tables, but the index has {length}; give one per table."
+        )
+    for choice in choices:
+        if choice not in (None, "dense", "sparse"):
+            raise InputError(f'layout is {choice!r}; it must be "dense", "sparse" or None.')
+    return choices
