@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -85,8 +84,11 @@ def make_table(
 
 
 def _forced_layouts(layout: LayoutChoice, length: int) -> list[Layout | None]:
-    one_for_all = layout is None or isinstance(layout, str)
-    choices = [cast("Layout | None", layout)] * length if one_for_all else list(layout or ())
+    if layout is None or layout == "dense" or layout == "sparse":
+        return [layout] * length
+    if isinstance(layout, str):
+        raise InputError(f'layout is {layout!r}; it must be "dense", "sparse" or None.')
+    choices = list(layout)
     if len(choices) != length:
         raise InputError(
             f"layout names {len(choices)} tables, but the index has {length}; give one per table."
