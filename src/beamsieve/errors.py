@@ -29,3 +29,7 @@ class RequestError(InputError):
 
 class BackendError(BeamsieveError, RuntimeError):
     """A backend is not installed, failed to import, or cannot do what was asked of it."""
+
+
+class TrainingError(BeamsieveError, RuntimeError):
+    """Training had to stop; names the step."""

@@ -1,43 +1,74 @@
-"""Training: histories and an index in, a checkpoint out."""
+"""Training: histories and an index in, a checkpoint out.
+
+After every epoch two files are written: the checkpoint, when the validation loss is the best so
+far, and beside it ``<checkpoint>.state``, from which an interrupted training goes on. Everything
+random in an epoch is drawn from the seed and the epoch's number, so a resumed training does what
+the uninterrupted one would have done: on a CPU, with the same number of threads, bit for bit.
+"""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import copy
+import logging
+import math
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from beamsieve.models.data import Histories
-from beamsieve.models.deco import DecoConfig
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from beamsieve.errors import InputError, TrainingError
+from beamsieve.models.batches import Batch, hold_out, training_batches, validation_batches
+from beamsieve.models.checkpoint import Checkpoint, save_checkpoint
+from beamsieve.models.data import Histories, read_histories
+from beamsieve.models.deco import Deco, DecoConfig
+from beamsieve.models.progress import Bar, progress_bar
+from beamsieve.models.resuming import Progress, TrainingState, data_fingerprint, state_path
+from beamsieve.models.sequences import ItemSids, Sequences, Unknown, join_rows, number
 
 if TYPE_CHECKING:
     from beamsieve.index import Index
 
+_log = logging.getLogger("beamsieve")
+
+_POPULAR = 100
+
 
 @dataclass(frozen=True)
 class TrainingSettings:
-    """How to train. Seconds and minutes are wall time.
+    """How to train.
 
     Attributes:
-        epochs: passes over the histories at most.
-        minutes: stop at the first epoch's end after this long; None for no limit.
+        epochs: passes over the histories at most, those before a resumption included.
+        minutes: of wall time; no epoch is begun that would end later. The first always runs.
+            None for no limit.
         batch: histories per step.
-        learning_rate: after the warm-up.
+        learning_rate: AdamW's, after the warm-up.
         warm_up_steps: the learning rate rises linearly over these steps.
-        weight_decay: AdamW's, on matrices (embeddings too), not on biases and norms.
-        label_smoothing: share of the target spread over the whole codebook.
-        drop_history: chance that an item of a history is left out of one pass.
-        average: decay per step of the weights' moving average, which is what is validated and
-            saved.
+        weight_decay: AdamW's, on matrices and embeddings, not on biases and norms.
+        label_smoothing: share of every target spread over its whole codebook.
+        drop_history: chance that an item of a history is left out of one epoch.
+        average: decay per step of the moving average of the weights, which is what is validated
+            and saved.
         patience: epochs without a better validation loss before training stops.
-        validation_share: share of the histories whose last target is held out.
+        validation_share: share of the histories whose last item is held out; 0 for none, and then
+            the last epoch's weights are the ones saved.
         seed: of everything random.
-        threads: for torch; None leaves torch's own choice.
+        threads: of torch; None leaves torch's own choice.
         device: "cpu", "cuda" or "cuda:0".
+
+    Raises:
+        InputError: a value is out of its range.
     """
 
     epochs: int = 200
     minutes: float | None = None
-    batch: int = 128
+    batch: int = 32
     learning_rate: float = 1e-3
     warm_up_steps: int = 100
     weight_decay: float = 0.01
@@ -50,10 +81,43 @@ class TrainingSettings:
     threads: int | None = None
     device: str = "cpu"
 
+    def __post_init__(self) -> None:
+        for name in ("epochs", "batch", "patience", "warm_up_steps"):
+            if getattr(self, name) < 1:
+                raise InputError(f"{name} is {getattr(self, name)}; give at least 1.")
+        for name in ("label_smoothing", "drop_history", "average", "validation_share"):
+            if not 0 <= getattr(self, name) < 1:
+                raise InputError(f"{name} is {getattr(self, name)}; give a share from 0 up to 1.")
+        if not (self.learning_rate > 0 and self.weight_decay >= 0):
+            raise InputError(
+                f"learning_rate is {self.learning_rate} and weight_decay {self.weight_decay}; "
+                "the first must be above 0, the second not below."
+            )
+        if self.minutes is not None and not self.minutes > 0:
+            raise InputError(f"minutes is {self.minutes}; give more than 0, or None for no limit.")
+        if self.threads is not None and self.threads < 1:
+            raise InputError(f"threads is {self.threads}; give at least 1.")
+
 
 @dataclass(frozen=True)
 class TrainingReport:
-    """What training did. ``stopped`` is "epochs", "minutes" or "patience"."""
+    """What training did.
+
+    Attributes:
+        checkpoint: the file written.
+        epochs: passes made, those before a resumption included.
+        steps: of the optimizer.
+        seconds: wall time, that before a resumption included.
+        validation_loss: the best epoch's; nats per item, all levels of its semantic ID together.
+            NaN when nothing was held out.
+        best_epoch: whose weights the checkpoint holds.
+        stopped: which of the settings' limits ended it.
+        parameters: of the model.
+        sequences: made of the histories' rows.
+        transitions: items that one epoch predicts.
+        unknown_items: items of histories, and targets, that the index does not have.
+        split: how many sequences were longer than the model reads, and trained in pieces.
+    """
 
     checkpoint: Path
     epochs: int
@@ -63,13 +127,14 @@ class TrainingReport:
     best_epoch: int
     stopped: Literal["epochs", "minutes", "patience"]
     parameters: int
-    histories: int
+    sequences: int
+    transitions: int
     unknown_items: int
-    shortened: int
+    split: int
 
     def as_dict(self) -> dict[str, Any]:
-        """For ``--json``."""
-        raise NotImplementedError
+        """Plain values, for JSON."""
+        return {**asdict(self), "checkpoint": str(self.checkpoint)}
 
 
 def train(
@@ -79,19 +144,232 @@ def train(
     *,
     config: DecoConfig | None = None,
     settings: TrainingSettings | None = None,
-    unknown: Literal["skip", "refuse"] = "skip",
+    unknown: Unknown = "skip",
     resume: bool = False,
     progress: bool | None = None,
 ) -> TrainingReport:
-    """Train a Deco on histories over an index's catalog and save the best as ``checkpoint``.
+    """Train a Deco on histories of an index's items.
 
     Args:
-        histories: histories, or a file of them.
+        histories: histories, or a file of them (see :mod:`beamsieve.models.data`).
         index: an index, or its file.
         checkpoint: safetensors file to write; ``<checkpoint>.state`` beside it holds what
             ``resume`` needs.
+        config: the model's sizes.
+        settings: how to train.
         unknown: what to do with an item that the index does not have.
-        resume: go on where an interrupted (or finished) training stopped.
-        progress: a progress bar on stderr; None shows one where stderr is a terminal.
+        resume: go on where a training of the same data and settings was interrupted or ended;
+            epochs, minutes, patience and threads may differ. Starts anew where there is no state.
+        progress: whether to draw a bar on stderr; None draws one where stderr is a terminal.
+
+    Raises:
+        InputError: the histories cannot be used, or a setting is out of range.
+        CheckpointError: a file cannot be written, or the state to resume is another training's.
+        TrainingError: the loss is no number any more. The last good checkpoint stays.
     """
-    raise NotImplementedError
+    config = config or DecoConfig()
+    settings = settings or TrainingSettings()
+    path = Path(checkpoint)
+    index = _opened(index)
+    if not isinstance(histories, Histories):
+        histories = read_histories(histories)
+    numbered = number(histories, index, unknown)
+    sequences = join_rows(numbered, histories.users)
+    if not len(sequences):
+        raise InputError(f"{histories.source}: every history is empty; there is nothing to learn.")
+    with _torch_as(settings):
+        torch.manual_seed(settings.seed)
+        run = _Run(Deco(config, index.codebooks), settings, ItemSids(index), sequences)
+        state = TrainingState(
+            state_path(path),
+            run.model,
+            run.average,
+            run.optimizer,
+            {
+                "fingerprint": index.fingerprint,
+                "data": data_fingerprint(sequences),
+                "model": run.model.describe(),
+                "settings": {
+                    name: value
+                    for name, value in asdict(settings).items()
+                    if name not in ("epochs", "minutes", "patience", "threads", "device")
+                },
+            },
+        )
+        done = state.load() if resume else None
+        popular = np.bincount(sequences.items, minlength=len(index.items))
+        most = np.argsort(-popular, kind="stable")[:_POPULAR]
+        saved = Checkpoint(
+            run.average,
+            index.fingerprint,
+            tuple(index.items.list(most[popular[most] > 0])),
+        )
+        with progress_bar(progress) as bar:
+            done, stopped = run.go(
+                done or Progress(), bar, lambda now: _save(now, saved, path, state, settings)
+            )
+    return TrainingReport(
+        checkpoint=path,
+        epochs=done.epoch,
+        steps=done.step,
+        seconds=done.seconds,
+        validation_loss=done.best_loss,
+        best_epoch=done.best_epoch,
+        stopped=stopped,
+        parameters=sum(parameter.numel() for parameter in run.model.parameters()),
+        sequences=len(sequences),
+        transitions=len(run.training.items),
+        unknown_items=numbered.unknown,
+        split=int((np.diff(sequences.starts) > config.longest).sum()),
+    )
+
+
+def _save(
+    done: Progress,
+    checkpoint: Checkpoint,
+    path: Path,
+    state: TrainingState,
+    settings: TrainingSettings,
+) -> None:
+    """Write what the epoch just done leaves behind."""
+    if done.best_epoch == done.epoch:
+        training = {"settings": asdict(settings), **asdict(done)}
+        save_checkpoint(
+            Checkpoint(checkpoint.model, checkpoint.fingerprint, checkpoint.popular, training), path
+        )
+    state.save(done)
+
+
+class _Run:
+    """One training: the model, its data, and the loop over epochs."""
+
+    def __init__(
+        self, model: Deco, settings: TrainingSettings, sids: ItemSids, sequences: Sequences
+    ) -> None:
+        self.settings = settings
+        self.sids = sids
+        self.model = model.to(settings.device)
+        self.average = copy.deepcopy(self.model).eval().requires_grad_(False)
+        self.optimizer = _optimizer(self.model, settings)
+        self.longest = model.config.longest
+        self.training, held = hold_out(
+            sequences, settings.validation_share, settings.seed, self.longest
+        )
+        self.validation = list(validation_batches(held, sids, size=256, longest=self.longest))
+
+    def go(
+        self, done: Progress, bar: Bar, save: Callable[[Progress], None]
+    ) -> tuple[Progress, Literal["epochs", "minutes", "patience"]]:
+        """Epochs until a limit is reached."""
+        settings = self.settings
+        longest_epoch = 0.0
+        while done.epoch < settings.epochs:
+            if done.epoch - done.best_epoch >= settings.patience:
+                return done, "patience"
+            limit = math.inf if settings.minutes is None else 60 * settings.minutes
+            if done.epoch and done.seconds + longest_epoch > limit:
+                return done, "minutes"
+            began = time.monotonic()
+            step = self._epoch(done.epoch + 1, done.step, bar)
+            loss = self._validate()
+            seconds = time.monotonic() - began
+            longest_epoch = max(longest_epoch, seconds)
+            done = done.after(step, seconds, loss)
+            save(done)
+            _log.info(
+                "epoch %d: validation loss %.4f, best %.4f in epoch %d",
+                *(done.epoch, loss, done.best_loss, done.best_epoch),
+            )
+            bar.note(f"validation {loss:.3f}, best {done.best_loss:.3f} in {done.best_epoch}")
+        return done, "epochs"
+
+    def _epoch(self, epoch: int, step: int, bar: Bar) -> int:
+        """One pass over the training data; the number of steps made so far."""
+        settings = self.settings
+        torch.manual_seed((settings.seed << 24) + epoch)
+        batches = training_batches(
+            self.training,
+            self.sids,
+            size=settings.batch,
+            drop=settings.drop_history,
+            random=np.random.default_rng([settings.seed, epoch]),
+        )
+        self.model.train()
+        bar.begin(f"epoch {epoch}", -(-len(self.training) // settings.batch))
+        for batch in batches:
+            step += 1
+            for group in self.optimizer.param_groups:
+                group["lr"] = settings.learning_rate * min(1.0, step / settings.warm_up_steps)
+            loss = self._loss(self.model, batch, settings.label_smoothing)
+            value = loss.item()
+            if not math.isfinite(value):
+                raise TrainingError(
+                    f"The loss is {value} in step {step} (epoch {epoch}); the checkpoint of the "
+                    "best epoch before it stays. Try a lower learning rate or a longer warm-up."
+                )
+            self.optimizer.zero_grad(set_to_none=True)
+            torch.autograd.backward(loss)
+            nn.utils.clip_grad_norm_(self.model.parameters(), 1.0)
+            self.optimizer.step()
+            self._average(step)
+            bar.advance(f"loss {value:.3f}")
+        return step
+
+    @torch.no_grad()
+    def _average(self, step: int) -> None:
+        """Move the average towards the weights; faster in the first steps, to forget the start."""
+        decay = min(self.settings.average, step / (step + 10))
+        for average, weight in zip(self.average.parameters(), self.model.parameters(), strict=True):
+            average.lerp_(weight, 1 - decay)
+
+    @torch.no_grad()
+    def _validate(self) -> float:
+        """Loss of the averaged weights on the held-out items; NaN without any."""
+        if not self.validation:
+            return math.nan
+        losses = [
+            self._loss(self.average, batch).item() * len(batch.targets) for batch in self.validation
+        ]
+        return sum(losses) / sum(len(batch.targets) for batch in self.validation)
+
+    def _loss(self, model: Deco, batch: Batch, label_smoothing: float = 0.0) -> Tensor:
+        batch = batch.to(self.settings.device)
+        concepts = model.think(batch.histories)[batch.rows, batch.places]
+        return model.loss(concepts, batch.targets, label_smoothing)
+
+
+def _optimizer(model: Deco, settings: TrainingSettings) -> torch.optim.AdamW:
+    parameters = list(model.parameters())
+    return torch.optim.AdamW(
+        [
+            {
+                "params": [p for p in parameters if p.ndim > 1],
+                "weight_decay": settings.weight_decay,
+            },
+            {"params": [p for p in parameters if p.ndim <= 1], "weight_decay": 0.0},
+        ],
+        lr=settings.learning_rate,
+        betas=(0.9, 0.98),
+    )
+
+
+@contextmanager
+def _torch_as(settings: TrainingSettings) -> Iterator[None]:
+    """torch with the settings' threads; its own threads and random state come back afterwards."""
+    device = torch.device(settings.device)
+    if device.type == "cuda" and not torch.cuda.is_available():
+        raise InputError("device is cuda, but torch finds no GPU here; use device='cpu'.")
+    threads = torch.get_num_threads()
+    if settings.threads is not None:
+        torch.set_num_threads(settings.threads)
+    try:
+        with torch.random.fork_rng(devices=range(torch.cuda.device_count())):
+            yield
+    finally:
+        torch.set_num_threads(threads)
+
+
+def _opened(index: Index | str | Path) -> Index:
+    from beamsieve.index import Index
+
+    return index if isinstance(index, Index) else Index.load(index)

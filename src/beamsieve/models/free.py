@@ -1,0 +1,98 @@
+"""Beam search without a filter: what a model spells when nothing stops it.
+
+It is what beamsieve replaces, and is here to be measured: which share of freely spelt semantic
+IDs no item has.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from beamsieve.index.leaves import rows_of_entries, tokens_of_entries
+from beamsieve.models.deco import Deco
+from beamsieve.models.scorer import DecoScorer
+
+if TYPE_CHECKING:
+    from beamsieve.index import Index
+
+
+@dataclass(frozen=True)
+class FreeBeams:
+    """The best sequences of tokens, whatever the catalog.
+
+    Attributes:
+        tokens: int64 [B, W, t].
+        scores: float32 [B, W]; log-probabilities over whole codebooks, best first.
+        parents: int64 [B, W]; places in the step before.
+    """
+
+    tokens: Tensor
+    scores: Tensor
+    parents: Tensor
+
+
+def search_freely(model: Deco, concepts: Tensor, width: int) -> FreeBeams:
+    """Beam search over whole codebooks, ``width`` beams at every level.
+
+    Args:
+        model: in evaluation mode.
+        concepts: [B, M, e].
+        width: W; a level where fewer sequences exist keeps them all.
+    """
+    batch = len(concepts)
+    score = DecoScorer(model, concepts)
+    beams = FreeBeams(
+        torch.empty((batch, 1, 0), dtype=torch.int64, device=concepts.device),
+        torch.zeros((batch, 1), device=concepts.device),
+        torch.zeros((batch, 1), dtype=torch.int64, device=concepts.device),
+    )
+    for step in range(1, model.levels + 1):
+        hidden, head, bias = score(step, beams)
+        logits = torch.log_softmax((hidden @ head.T + bias).float(), -1)
+        scores = (beams.scores[..., None] + logits).flatten(1)
+        best, places = scores.topk(min(width, scores.shape[1]))
+        parents, tokens = places // len(head), places % len(head)
+        before = beams.tokens.gather(1, parents[..., None].expand(-1, -1, step - 1))
+        beams = FreeBeams(torch.cat([before, tokens[..., None]], -1), best, parents)
+    return beams
+
+
+class LegalSids:
+    """Tells, for many token sequences at once, which are semantic IDs of an index."""
+
+    def __init__(self, index: Index) -> None:
+        # Per table, row * V + token of every entry: ascending, because entries are in order.
+        self._vocabularies = [table.vocabulary for table in index.tables]
+        self._keys = [
+            rows_of_entries(table) * table.vocabulary + tokens_of_entries(table)
+            for table in index.tables
+        ]
+        self._rows = [table.rows for table in index.tables]
+        self._childless = [np.diff(table.row_starts) == 0 for table in index.tables]
+
+    def __call__(self, tokens: NDArray[np.integer]) -> NDArray[np.bool_]:
+        """bool [...] of tokens [..., L] as the index's tables spell them.
+
+        A shorter semantic ID counts when the tokens begin with it.
+        """
+        flat = tokens.reshape(-1, tokens.shape[-1]).astype(np.int64)
+        rows = np.zeros(len(flat), np.int64)
+        alive = np.ones(len(flat), np.bool_)
+        done = np.zeros(len(flat), np.bool_)
+        for level, keys in enumerate(self._keys):
+            if self._rows[level]:
+                done |= alive & self._childless[level][np.where(alive, rows, 0)]
+            token = flat[:, level]
+            wanted = rows * self._vocabularies[level] + token
+            place = np.minimum(np.searchsorted(keys, wanted), len(keys) - 1)
+            in_range = (token >= 0) & (token < self._vocabularies[level])
+            alive &= ~done & in_range & (keys[place] == wanted)
+            rows = np.where(alive, place, 0)
+        legal: NDArray[np.bool_] = (alive | done).reshape(tokens.shape[:-1])
+        return legal
