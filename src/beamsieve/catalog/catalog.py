@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -11,9 +11,11 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import ArrayLike, NDArray
 
-from beamsieve.catalog.items import ItemIds, distinct
+from beamsieve.catalog.items import ItemIds, as_ids, distinct
 from beamsieve.catalog.order import SidOrder, first_differences, sort_sids
-from beamsieve.catalog.validate import OnError, Rejects, bad_rows, check_codebooks, why_bad
+from beamsieve.catalog.readers import Format, open_source
+from beamsieve.catalog.rows import Batch, Columns, Rows
+from beamsieve.catalog.validate import OnError, Progress, Rejects
 from beamsieve.errors import CatalogError
 
 
@@ -86,60 +88,76 @@ class Catalog:
             CatalogError: naming the row and the value; or there is no usable row at all.
         """
         matrix = _as_matrix(sids, source)
-        ids = np.arange(len(matrix)) if items is None else items
-        with Rejects(source, on_error, rejects) as log:
-            return cls._validated(
-                matrix, ItemIds.of(ids).values, codebooks, end_token, _as_titles(titles), log
-            )
-
-    @classmethod
-    def _validated(
-        cls,
-        sids: NDArray[Any],
-        ids: pa.Array,
-        codebooks: int | Iterable[int] | None,
-        end_token: bool,
-        titles: pa.Array | None,
-        rejects: Rejects,
-    ) -> Catalog:
-        """Leave bad rows out, number the items, and sort."""
-        count, length = sids.shape
-        for name, column in (("items", ids), ("titles", titles)):
-            if column is not None and len(column) != count:
+        ids = None if items is None else as_ids(items)
+        batch = Batch(source, matrix, ids, _as_titles(titles))
+        for name, column in (("items", ids), ("titles", batch.titles)):
+            if column is not None and len(column) != len(matrix):
                 raise CatalogError(
-                    f"{rejects.source}: {len(column)} {name} for {count} semantic IDs; "
+                    f"{source}: {len(column)} {name} for {len(matrix)} semantic IDs; "
                     "give one per row."
                 )
-        sizes = check_codebooks(codebooks, length)
-        labels = np.arange(count)
-        bad = bad_rows(sids, sizes)
-        for row in bad.tolist():
-            rejects.add(row, *why_bad(sids[row].tolist(), sizes), sids[row])
-        if len(bad):
-            labels = np.delete(labels, bad)
-        if not end_token:
-            labels = _without_prefixes(sids, labels, rejects)
-        if len(labels) < count:
-            sids, ids = sids[labels], ids.take(pa.array(labels))
-            titles = None if titles is None else titles.take(pa.array(labels))
-        if not len(labels):
-            raise CatalogError(
-                f"{rejects.source}: "
-                + ("every row was rejected" if count else "there are no rows")
-                + "; a catalog needs at least one item."
-            )
-        if sizes is None:
-            sizes = tuple(int(top) + 1 for top in sids.max(axis=0))
-            if sizes[-1] == 0:
-                raise CatalogError(
-                    f"{rejects.source}: no semantic ID reaches level {length}; drop the empty "
-                    "levels, or name every level's size with codebooks=."
-                )
-        values, row_items = distinct(ids)
+        with Rejects(source, on_error, rejects) as log:
+            rows = Rows(log, codebooks, end_token)
+            rows.add(batch)
+            return cls._of(rows.finish(), end_token, log)
+
+    @classmethod
+    def read(
+        cls,
+        source: Any,
+        format: Format | None = None,
+        codebooks: int | Iterable[int] | None = None,
+        *,
+        end_token: bool = False,
+        on_error: OnError = "raise",
+        rejects: str | Path | None = None,
+        columns: Mapping[str, str | Sequence[str]] | None = None,
+        progress: Progress | None = None,
+    ) -> Catalog:
+        """Read a catalog from a file, or from an Arrow or pandas table.
+
+        Args:
+            source: a path, a ``pyarrow.Table`` (or anything with ``__arrow_c_stream__``), or a
+                pandas DataFrame. See :mod:`beamsieve.catalog.readers` for the columns.
+            format: "parquet", "csv", "jsonl", "npy", "npz", "index.json" or "info"; told from the
+                file's name when None.
+            codebooks: as in :meth:`from_arrays`.
+            end_token: as in :meth:`from_arrays`.
+            on_error: as in :meth:`from_arrays`; rows that cannot be read count as bad rows too.
+            rejects: as in :meth:`from_arrays`.
+            columns: other names for the columns: ``{"item": "asin", "sid": "code"}``; "sid" may
+                name a list of columns, one per level.
+            progress: called with what is being done, the rows read, and how many there are (0 while
+                that is unknown).
+
+        Raises:
+            CatalogError: naming the file, the row and the value.
+        """
+        name, batches = open_source(source, format, columns)
+        with Rejects(name, on_error, rejects) as log:
+            rows = Rows(log, codebooks, end_token)
+            for batch, total in batches(rows.most):
+                rows.add(batch)
+                if progress is not None:
+                    progress("reading", rows.seen, total)
+            return cls._of(rows.finish(), end_token, log)
+
+    @classmethod
+    def _of(cls, columns: Columns, end_token: bool, rejects: Rejects) -> Catalog:
+        """Number the items of checked rows."""
+        values, row_items = distinct(columns.ids)
+        titles = columns.titles
         if titles is not None and row_items is not None:
             titles = titles.take(pa.array(np.unique(row_items, return_index=True)[1]))
-        tokens = np.ascontiguousarray(sids, np.int32)
-        return cls(tokens, ItemIds(values), row_items, sizes, end_token, titles, rejects)
+        return cls(
+            columns.sids,
+            ItemIds(values),
+            row_items,
+            columns.codebooks,
+            end_token,
+            titles,
+            rejects,
+        )
 
     def __len__(self) -> int:
         return len(self.sids)
@@ -215,29 +233,6 @@ def _as_titles(titles: Any) -> pa.Array | None:
     if isinstance(array, pa.ChunkedArray):
         array = array.combine_chunks()
     return array.cast(pa.large_string())
-
-
-def _without_prefixes(
-    sids: NDArray[np.integer], rows: NDArray[np.int64], rejects: Rejects
-) -> NDArray[np.int64]:
-    """Those ``rows`` whose semantic ID is no proper prefix of another's; the rest is rejected."""
-    if not len(rows) or sids[:, -1].min() >= 0:
-        return rows
-    order = sort_sids(sids[rows])
-    first = np.flatnonzero(order.difference < order.length)
-    sizes = (order.sids[first] >= 0).sum(axis=1)
-    is_prefix = np.zeros(len(first), np.bool_)
-    is_prefix[:-1] = order.difference[first[1:]] == sizes[:-1]
-    refused = np.sort(order.rows[is_prefix[order.leaf_of_row()]])
-    for row in rows[refused].tolist():
-        rejects.add(
-            row,
-            "proper prefix of another",
-            "the semantic ID is a proper prefix of another one; with end_token=True both "
-            "could be found",
-            sids[row][sids[row] >= 0],
-        )
-    return np.delete(rows, refused)
 
 
 def _each_pair_once(order: SidOrder, row_items: NDArray[np.int64] | None) -> tuple[SidOrder, int]:

@@ -7,6 +7,7 @@ from typing import Any, overload
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 from numpy.typing import ArrayLike, NDArray
 
 from beamsieve.errors import CatalogError
@@ -34,7 +35,7 @@ class ItemIds(Sequence[ItemId]):
             CatalogError: an id is missing, or neither an integer of 64 bits nor a string, or
                 integers and strings are mixed.
         """
-        return cls(_as_ids(ids))
+        return cls(as_ids(ids))
 
     @property
     def are_strings(self) -> bool:
@@ -107,16 +108,31 @@ def _is_id(item: Any) -> bool:
     return isinstance(item, (int, np.integer)) and not isinstance(item, bool)
 
 
-def _as_ids(ids: Any) -> pa.Array:
+def as_ids(ids: Any, allow_missing: bool = False) -> pa.Array:
+    """Item ids as an Arrow array of int64 or large_string.
+
+    Args:
+        ids: what :meth:`ItemIds.of` takes.
+        allow_missing: keep null (and empty text, as null) instead of refusing it.
+
+    Raises:
+        CatalogError: as :meth:`ItemIds.of`.
+    """
+    array = _unified(_as_arrow(ids))
+    if pa.types.is_large_string(array.type) and pc.min(pc.binary_length(array)).as_py() == 0:
+        array = pc.if_else(pc.equal(array, ""), pa.scalar(None, pa.large_string()), array)
+    if array.null_count and not allow_missing:
+        row = int(np.flatnonzero(np.asarray(array.is_null()))[0])
+        raise CatalogError(f"Row {row} has no item id; give every row one.")
+    return array
+
+
+def _as_arrow(ids: Any) -> pa.Array:
     if isinstance(ids, ItemIds):
         return ids.values
     if isinstance(ids, range):
         ids = np.arange(ids.start, ids.stop, ids.step)
-    if isinstance(ids, np.ndarray) and ids.dtype.kind in "iu":
-        if ids.dtype == np.uint64 and len(ids) and ids.max() > np.iinfo(np.int64).max:
-            raise CatalogError(f"Item id {ids.max()} does not fit a 64-bit signed integer.")
-        return pa.array(ids.astype(np.int64, copy=False))
-    if isinstance(ids, np.ndarray):
+    if isinstance(ids, np.ndarray) and ids.dtype.kind not in "iu":
         ids = ids.tolist()
     try:
         array = ids if isinstance(ids, (pa.Array, pa.ChunkedArray)) else pa.array(ids)
@@ -124,18 +140,28 @@ def _as_ids(ids: Any) -> pa.Array:
         raise CatalogError(
             f"Item ids must be all 64-bit integers or all strings: {error}."
         ) from error
-    if isinstance(array, pa.ChunkedArray):
-        array = array.combine_chunks()
+    return array.combine_chunks() if isinstance(array, pa.ChunkedArray) else array
+
+
+def _unified(array: pa.Array) -> pa.Array:
+    """The array as int64 or large_string."""
     if pa.types.is_dictionary(array.type):
         array = array.dictionary_decode()
-    if array.null_count:
-        row = int(np.flatnonzero(np.asarray(array.is_null()))[0])
-        raise CatalogError(f"Row {row} has no item id; give every row one.")
     kind = array.type
-    if pa.types.is_integer(kind):
-        return array.cast(pa.int64())
-    if pa.types.is_string(kind) or pa.types.is_large_string(kind) or pa.types.is_string_view(kind):
+    try:
+        if pa.types.is_null(kind) or pa.types.is_integer(kind):
+            return array.cast(pa.int64())
+        if pa.types.is_floating(kind):
+            return array.cast(pa.int64())
+    except pa.ArrowInvalid as error:
+        raise CatalogError(f"Item ids must be 64-bit integers or strings: {error}.") from error
+    if is_text(kind):
         return array.cast(pa.large_string())
-    if len(array) == 0:
-        return pa.array([], pa.int64())
     raise CatalogError(f"Item ids must be 64-bit integers or strings, not {kind}.")
+
+
+def is_text(kind: pa.DataType) -> bool:
+    """Whether an Arrow type is one of the string types."""
+    return bool(
+        pa.types.is_string(kind) or pa.types.is_large_string(kind) or pa.types.is_string_view(kind)
+    )

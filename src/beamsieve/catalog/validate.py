@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import IO, Any, Literal
@@ -15,13 +15,17 @@ from numpy.typing import NDArray
 from beamsieve.errors import CatalogError
 
 OnError = Literal["raise", "skip"]
+Progress = Callable[[str, int, int], None]
+"""Called with what is being done, how much of it is done, and how much there is (0: unknown)."""
+
 LARGEST_CODEBOOK = 2**31 - 1
 
 
 class Rejects:
     """Takes rows that cannot be used: raises on the first, or counts and writes them.
 
-    The rejects file is JSON lines: ``{"file", "row", "reason", "value"}``.
+    The rejects file is JSON lines: ``{"file": …, "row" (or "line", or "item"): …, "reason": …,
+    "value": …}``.
     """
 
     def __init__(
@@ -36,11 +40,20 @@ class Rejects:
         self._path = path
         self._file: IO[str] | None = None
 
-    def add(self, row: int | str, kind: str, reason: str, value: Any) -> None:
-        """Reject one row: ``reason`` is a clause that follows "row 7 of FILE: "."""
+    def add(self, source: str, unit: str, label: Any, why: tuple[str, str], value: Any) -> None:
+        """Reject one row.
+
+        Args:
+            source: the file.
+            unit: what the label counts: "row", "line", "item".
+            label: which row.
+            why: a short name for the reason, and a clause.
+            value: what the row held.
+        """
+        kind, reason = why
         if self.on_error == "raise":
             raise CatalogError(
-                f"{self.source}, row {row}: {reason} (value: {_shown(value)}); correct the row, or "
+                f"{source}, {unit} {label}: {reason} (value: {_shown(value)}); correct it, or "
                 'pass on_error="skip" to leave such rows out.'
             )
         self.count += 1
@@ -48,7 +61,7 @@ class Rejects:
         if self._path is not None:
             if self._file is None:
                 self._file = Path(self._path).open("w", encoding="utf-8")  # noqa: SIM115 - closed below
-            record = {"file": self.source, "row": row, "reason": reason, "value": _plain(value)}
+            record = {"file": source, unit: label, "reason": reason, "value": _plain(value)}
             self._file.write(json.dumps(record, ensure_ascii=False) + "\n")
 
     def __enter__(self) -> Rejects:
@@ -83,16 +96,16 @@ def _shown(value: Any, limit: int = 120) -> str:
     return text if len(text) <= limit else text[:limit] + "…"
 
 
-def check_codebooks(codebooks: int | Iterable[int] | None, length: int) -> tuple[int, ...] | None:
-    """The codebook sizes as a tuple of ``length`` numbers; one number stands for every level.
+def check_codebooks(codebooks: int | Iterable[int] | None) -> tuple[int, ...] | None:
+    """The codebook sizes as a tuple.
 
     Raises:
-        CatalogError: another number of sizes, or a size that is no integer from 1 to 2**31 - 1.
+        CatalogError: there is no size, or one is no integer from 1 to 2**31 - 1.
     """
     if codebooks is None:
         return None
     if isinstance(codebooks, (int, np.integer)):
-        codebooks = [int(codebooks)] * length
+        codebooks = [int(codebooks)]
     sizes = []
     for level, size in enumerate(codebooks, 1):
         whole = isinstance(size, (int, np.integer)) and not isinstance(size, bool)
@@ -101,11 +114,8 @@ def check_codebooks(codebooks: int | Iterable[int] | None, length: int) -> tuple
                 f"The codebook of level {level} has size {size!r}; give an integer of at least 1."
             )
         sizes.append(int(size))
-    if len(sizes) != length:
-        raise CatalogError(
-            f"There are {len(sizes)} codebook sizes for semantic IDs of {length} levels; "
-            "give one size per level."
-        )
+    if not sizes:
+        raise CatalogError("codebooks is empty; give the size of each level's codebook.")
     return tuple(sizes)
 
 

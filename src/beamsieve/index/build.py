@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 from numpy.typing import NDArray
 
 from beamsieve.catalog.order import SidOrder
+from beamsieve.catalog.validate import Progress
 from beamsieve.errors import InputError
 from beamsieve.index.tables import Layout, StepTable, rank_dtype, starts_dtype, token_dtype
 
 LayoutChoice = Layout | Sequence[Layout | None] | None
-Progress = Callable[[str, int, int], None]
-"""Called with what is being done, how much of it is done, and how much there is."""
 
 _WORD = 64
 

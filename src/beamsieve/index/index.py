@@ -13,8 +13,9 @@ from numpy.typing import ArrayLike, NDArray
 
 from beamsieve.catalog import Catalog
 from beamsieve.catalog.items import ItemId, ItemIds
+from beamsieve.catalog.validate import Progress
 from beamsieve.errors import InputError
-from beamsieve.index.build import LayoutChoice, Progress, build_tables
+from beamsieve.index.build import LayoutChoice, build_tables
 from beamsieve.index.leaves import child_of, leaf_bounds, tokens_of_entries, tokens_of_row
 from beamsieve.index.tables import StepTable
 

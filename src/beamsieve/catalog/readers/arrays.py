@@ -1,0 +1,73 @@
+"""NumPy files: tokens alone (.npy), or with items and titles (.npz). No pickles."""
+
+from __future__ import annotations
+
+import zipfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from beamsieve.catalog.items import as_ids
+from beamsieve.catalog.rows import Batch
+from beamsieve.errors import CatalogError
+
+_BATCH_ROWS = 1 << 20
+
+
+def read_npy(path: Path) -> Iterator[tuple[Batch, int]]:
+    """Tokens [N, L]; the items are the row numbers."""
+    try:
+        sids = np.load(path, mmap_mode="r", allow_pickle=False)
+    except (ValueError, OSError, EOFError) as error:
+        raise CatalogError(f"{path}: not a .npy file of numbers, or a damaged one.") from error
+    if not isinstance(sids, np.ndarray):
+        raise CatalogError(f'{path}: this is an archive of arrays; read it with format="npz".')
+    _check(path, "the array", sids)
+    for start in range(0, len(sids), _BATCH_ROWS):
+        yield Batch(str(path), sids[start : start + _BATCH_ROWS], labels=start), len(sids)
+
+
+def read_npz(path: Path) -> Iterator[tuple[Batch, int]]:
+    """The arrays "sids" [N, L] and, if there, "items" [N] and "titles" [N]."""
+    arrays: dict[str, NDArray[Any]] = {}
+    try:
+        with np.load(path, allow_pickle=False) as file:
+            if isinstance(file, np.ndarray):
+                raise CatalogError(f'{path}: this is a single array; read it with format="npy".')
+            names = list(file)
+            arrays = {name: file[name] for name in ("sids", "items", "titles") if name in names}
+    except (ValueError, OSError, EOFError, zipfile.BadZipFile) as error:
+        if isinstance(error, CatalogError):
+            raise
+        raise CatalogError(f"{path}: not a .npz file of plain arrays, or a damaged one.") from error
+    if "sids" not in arrays:
+        raise CatalogError(
+            f'{path}: array "sids" is missing; the file has {", ".join(names) or "no array"}.'
+        )
+    sids = arrays["sids"]
+    _check(path, 'array "sids"', sids)
+    for name in ("items", "titles"):
+        if name in arrays and arrays[name].shape != (len(sids),):
+            raise CatalogError(
+                f'{path}: array "{name}" has shape {arrays[name].shape}; give one value for '
+                f"each of the {len(sids)} rows."
+            )
+    ids = as_ids(arrays["items"], allow_missing=True) if "items" in arrays else None
+    titles = None
+    if "titles" in arrays:
+        titles = pa.array([str(title) for title in arrays["titles"]], pa.large_string())
+    yield Batch(str(path), sids, ids, titles), len(sids)
+
+
+def _check(path: Path, what: str, sids: NDArray[Any]) -> None:
+    if sids.ndim != 2 or sids.dtype.kind not in "iu":
+        raise CatalogError(
+            f"{path}: {what} has shape {sids.shape} and dtype {sids.dtype}; tokens are integers "
+            "in rows, [N, L]."
+        )
+    if sids.size == 0:
+        raise CatalogError(f"{path}: there are no rows; a catalog needs at least one item.")

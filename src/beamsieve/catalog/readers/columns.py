@@ -1,0 +1,104 @@
+"""Which columns of a table hold items, semantic IDs and titles."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from beamsieve.errors import CatalogError
+
+_ITEM = ("item", "item_id")
+_SID = ("sid", "semantic_id")
+_TITLE = ("title",)
+_LEVEL = re.compile(r"(sid_?|semantic_id_?|t_?|token_?|level_?)(\d+)", re.IGNORECASE)
+
+
+@dataclass(frozen=True)
+class Found:
+    """Column names. ``sid`` is None where ``levels`` names one column per level."""
+
+    item: str
+    sid: str | None
+    levels: tuple[str, ...]
+    title: str | None
+
+    @property
+    def all(self) -> tuple[str, ...]:
+        """Every column to read."""
+        names = (self.item, self.sid, *self.levels, self.title)
+        return tuple(dict.fromkeys(name for name in names if name is not None))
+
+
+def find_columns(
+    source: str, names: Sequence[str], wanted: Mapping[str, str | Sequence[str]] | None
+) -> Found:
+    """Find the columns by name, in any letter case, or by what the caller calls them.
+
+    Raises:
+        CatalogError: a column is missing or there twice.
+    """
+    wanted = dict(wanted or {})
+    unknown = set(wanted) - {"item", "sid", "title"}
+    if unknown:
+        raise CatalogError(
+            f"columns= has the key {sorted(unknown)[0]!r}; its keys are item, sid and title."
+        )
+    item = _one(source, names, "item", wanted.get("item"), _ITEM)
+    title = _one(source, names, "title", wanted.get("title"), _TITLE)
+    if item is None:
+        raise CatalogError(f'{source}: column "item" is missing; {_has(names)}')
+    asked = wanted.get("sid")
+    if asked is not None and not isinstance(asked, str):
+        for name in asked:
+            _one(source, names, "sid", name, ())
+        return Found(item, None, tuple(asked), title)
+    sid = _one(source, names, "sid", asked, _SID)
+    levels = () if sid else _levels(names)
+    if sid is None and not levels:
+        raise CatalogError(
+            f'{source}: column "sid" (or "sid_0", "sid_1", …) is missing; {_has(names)}'
+        )
+    return Found(item, sid, levels, title)
+
+
+def _has(names: Sequence[str]) -> str:
+    return f"the file has {', '.join(map(repr, names))}; name another with columns=."
+
+
+def _one(
+    source: str,
+    names: Sequence[str],
+    role: str,
+    asked: str | Sequence[str] | None,
+    usual: Sequence[str],
+) -> str | None:
+    """The one column of this role, if there is one."""
+    if asked is not None:
+        if not isinstance(asked, str):
+            raise CatalogError(f"columns= names several columns as {role}; name one.")
+        if asked not in names:
+            raise CatalogError(f"{source}: column {asked!r} is missing; {_has(names)}")
+        found = [name for name in names if name == asked]
+    else:
+        found = []
+        for name in usual:
+            found = found or [own for own in names if own.lower() == name]
+    if len(found) > 1:
+        raise CatalogError(f"{source}: column {found[0]!r} is there {len(found)} times.")
+    return found[0] if found else None
+
+
+def _levels(names: Sequence[str]) -> tuple[str, ...]:
+    """Columns numbered from 0 or 1 without a gap, in order; none if there are no such."""
+    families: dict[str, dict[int, str]] = {}
+    for name in names:
+        match = _LEVEL.fullmatch(name)
+        if match:
+            families.setdefault(match[1].lower(), {})[int(match[2])] = name
+    for prefix in sorted(families, key=lambda prefix: not prefix.startswith("s")):
+        family = families[prefix]
+        first = min(family)
+        if first <= 1 and sorted(family) == list(range(first, first + len(family))):
+            return tuple(family[number] for number in sorted(family))
+    return ()
