@@ -1,0 +1,43 @@
+"""CUDA-graph replays, timed with events; medians."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Callable
+
+import torch
+
+
+def captured(work: Callable[[], object], warm_ups: int = 3) -> torch.cuda.CUDAGraph:
+    """``work`` as one graph, after it has run (and compiled) outside of it."""
+    side = torch.cuda.Stream()
+    side.wait_stream(torch.cuda.current_stream())
+    with torch.cuda.stream(side):
+        for _ in range(warm_ups):
+            work()
+    torch.cuda.current_stream().wait_stream(side)
+    torch.cuda.synchronize()
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        work()
+    return graph
+
+
+def replay_ms(graph: torch.cuda.CUDAGraph, replays: int = 60, warm_ups: int = 10) -> float:
+    """The median time of one replay, in milliseconds."""
+    for _ in range(warm_ups):
+        graph.replay()
+    pairs = []
+    for _ in range(replays):
+        begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+        begin.record()
+        graph.replay()
+        end.record()
+        pairs.append((begin, end))
+    torch.cuda.synchronize()
+    return statistics.median(begin.elapsed_time(end) for begin, end in pairs)
+
+
+def measured_ms(work: Callable[[], object]) -> float:
+    """Capture ``work`` and time its replays."""
+    return replay_ms(captured(work))
