@@ -1,0 +1,191 @@
+"""Records: what a run of the suite on a real device found, kept in the repository.
+
+Code for a GPU cannot run where there is none. A run on a real one writes a record
+(``beamsieve conformance triton --device cuda --record conformance/records/NAME.json``): device,
+versions, counts, and a SHA-256 of each kernel source. :func:`check_records` then fails wherever a
+kernel no longer matches what was tested, or was never tested, so no kernel changes unseen::
+
+    python -m beamsieve_conformance.records conformance/records
+"""
+
+from __future__ import annotations
+
+import ast
+import hashlib
+import importlib.metadata
+import importlib.util
+import json
+import os
+import platform
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from beamsieve_conformance.subject import Subject
+
+FORMAT = 1
+DISTRIBUTION = "beamsieve"
+GROUP = "beamsieve.backends"
+LIBRARIES = ("numpy", "torch", "triton", "cupy")
+
+
+def facts(subject: Subject) -> dict[str, Any]:
+    """Device and versions of a run: what its outcome depends on besides the code."""
+    versions = {
+        "beamsieve": importlib.metadata.version(DISTRIBUTION),
+        "python": platform.python_version(),
+    }
+    for name in LIBRARIES:
+        module = sys.modules.get(name)
+        if module is not None:
+            versions[name] = str(getattr(module, "__version__", "unknown"))
+    return {"device": subject.device, "hardware": _hardware(subject.device), "versions": versions}
+
+
+def _hardware(device: str) -> str:
+    """The name of the GPU, or of the machine's processor."""
+    if device.startswith("cuda"):
+        number = int(device.partition(":")[2] or 0)
+        torch, cupy = sys.modules.get("torch"), sys.modules.get("cupy")
+        if torch is not None and torch.cuda.is_available():
+            return str(torch.cuda.get_device_name(number))
+        if cupy is not None:
+            name = cupy.cuda.runtime.getDeviceProperties(number)["name"]
+            return str(name.decode())
+    return platform.processor() or platform.machine()
+
+
+def sha256(path: Path) -> str:
+    """Hash of a source file, the same whatever the line ends of the checkout."""
+    return hashlib.sha256(path.read_bytes().replace(b"\r\n", b"\n")).hexdigest()
+
+
+def write(path: Path, subject: Subject, counts: Mapping[str, int], *, partial: str) -> None:
+    """Add this run to the record at ``path``, in place of an earlier one of the same backend.
+
+    Args:
+        path: the record, one file per device; made if it is not there.
+        subject: the backend that was tested.
+        counts: per outcome, the number of tests.
+        partial: how the suite was narrowed; empty for all of it.
+    """
+    record = {"format": FORMAT, "runs": {}}
+    if path.exists():
+        record = json.loads(path.read_text(encoding="utf-8"))
+    package = package_folder(subject.package.partition(".")[0])
+    record["runs"][subject.name] = {
+        **facts(subject),
+        "counts": {name: counts.get(name, 0) for name in ("passed", "failed", "deviates", "not run")},
+        "partial": partial,
+        "kernels": {name: sha256(package / name) for name in subject.kernel_sources},
+    }
+    record["runs"] = dict(sorted(record["runs"].items()))
+    path.parent.mkdir(parents=True, exist_ok=True)
+    aside = path.with_suffix(".part")
+    aside.write_text(json.dumps(record, indent=2) + "\n", encoding="utf-8")
+    os.replace(aside, path)
+
+
+def check_records(
+    folder: Path, kernels: Mapping[str, tuple[Path, tuple[str, ...]]] | None = None
+) -> list[str]:
+    """What is wrong with the records in ``folder``, one sentence each; nothing when all is well.
+
+    Args:
+        folder: holds the records, ``<gpu>.json``.
+        kernels: per backend, its package's folder and its kernel sources; by default those of
+            every backend in this distribution.
+    """
+    declared = installed_kernels() if kernels is None else kernels
+    problems: list[str] = []
+    recorded: set[str] = set()
+    for path in sorted(folder.glob("*.json")):
+        for backend, run in json.loads(path.read_text(encoding="utf-8"))["runs"].items():
+            recorded.add(backend)
+            problems += [f"{path.name}: {line}" for line in _check_run(backend, run, declared)]
+    problems += [
+        f"no record in {folder} holds the backend {backend}: run the suite on a GPU with --record"
+        for backend, (_, sources) in sorted(declared.items())
+        if sources and backend not in recorded
+    ]
+    return problems
+
+
+def _check_run(
+    backend: str, run: Mapping[str, Any], declared: Mapping[str, tuple[Path, tuple[str, ...]]]
+) -> list[str]:
+    problems = []
+    counts = run["counts"]
+    if counts["failed"] or not counts["passed"]:
+        problems.append(f"{backend} passed {counts['passed']} tests and failed {counts['failed']}")
+    if run["partial"]:
+        problems.append(f"{backend} ran only a part of the suite ({run['partial']})")
+    folder, sources = declared.get(backend, (Path(), ()))
+    if set(sources) != set(run["kernels"]):
+        problems.append(
+            f"{backend} has the kernels {sorted(sources)}, but {sorted(run['kernels'])} were tested"
+        )
+    problems += [
+        f"{backend}: {name} has changed since its record; run the suite on that device again"
+        for name in sources
+        if name in run["kernels"] and sha256(folder / name) != run["kernels"][name]
+    ]
+    return problems
+
+
+def package_folder(package: str) -> Path:
+    """The folder of an installed package, which is found without being run."""
+    spec = importlib.util.find_spec(package)
+    if spec is None or not spec.submodule_search_locations:
+        raise ModuleNotFoundError(f"no package {package}")
+    return Path(next(iter(spec.submodule_search_locations)))
+
+
+def installed_kernels() -> dict[str, tuple[Path, tuple[str, ...]]]:
+    """Per backend of this distribution, its package's folder and the kernel sources it declares.
+
+    The class is read, not imported: its array library need not be installed here.
+    """
+    found = {}
+    for entry in importlib.metadata.distribution(DISTRIBUTION).entry_points.select(group=GROUP):
+        top, _, rest = entry.module.partition(".")
+        folder = package_folder(top)
+        home = folder.joinpath(*rest.split(".")) if rest else folder
+        files = sorted(home.rglob("*.py")) if home.is_dir() else [home.with_suffix(".py")]
+        found[entry.name] = (folder, _kernel_sources(files, entry.attr))
+    return found
+
+
+def _kernel_sources(files: list[Path], class_name: str) -> tuple[str, ...]:
+    """The value of ``kernel_sources`` in the class of that name; empty where it sets none."""
+    for file in files:
+        for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.ClassDef) and node.name == class_name:
+                for line in node.body:
+                    targets = line.targets if isinstance(line, ast.Assign) else [
+                        line.target
+                    ] if isinstance(line, ast.AnnAssign) else []
+                    if any(isinstance(t, ast.Name) and t.id == "kernel_sources" for t in targets):
+                        return tuple(ast.literal_eval(line.value))  # type: ignore[attr-defined]
+                return ()
+    raise LookupError(f"no class {class_name} in {[str(file) for file in files]}")
+
+
+def main(arguments: list[str]) -> int:
+    """Check the records of a folder; 0 when all is well."""
+    if len(arguments) != 1 or not Path(arguments[0]).is_dir():
+        print("usage: python -m beamsieve_conformance.records FOLDER", file=sys.stderr)
+        return 2
+    problems = check_records(Path(arguments[0]))
+    for problem in problems:
+        print(problem, file=sys.stderr)
+    if not problems:
+        kernels = sum(len(sources) for _, sources in installed_kernels().values())
+        print(f"records hold the present state of {kernels} kernel sources")
+    return 1 if problems else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

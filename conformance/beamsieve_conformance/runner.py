@@ -1,0 +1,80 @@
+"""Run the suite from code: what ``beamsieve conformance NAME`` calls."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from beamsieve.errors import BeamsieveError
+
+SUITE = Path(__file__).parent / "suite"
+PASSED, FAILED, BAD_ARGUMENTS = 0, 1, 2
+
+
+def run(
+    name: str,
+    *,
+    keyword: str | None = None,
+    device: str | None = None,
+    record: str | Path | None = None,
+    quick: bool = False,
+    deviations: str | Path | None = None,
+    examples: int | None = None,
+    tests: Sequence[str] = (),
+    options: Sequence[str] = (),
+) -> int:
+    """Run the suite against one backend, and print the report.
+
+    Args:
+        name: the backend, or its config string.
+        keyword: run only the tests whose names match, as pytest's ``-k``.
+        device: such as "cuda:0"; the backend's usual one when None.
+        record: where to write the outcome, see :mod:`beamsieve_conformance.records`.
+        quick: fewer examples, and no slow tests.
+        deviations: a file of known deviations, in place of the backend's own.
+        examples: random cases per property.
+        tests: run only these, as "module.py" or "module.py::function".
+        options: further options of pytest.
+
+    Returns:
+        0 when the backend passed, 1 when it did not, 2 when it could not be tested as asked; then
+        one line on stderr says why.
+    """
+    try:
+        import pytest
+
+        from beamsieve_conformance import plugin
+        from beamsieve_conformance.subject import Subject
+    except ModuleNotFoundError as error:
+        if error.name not in ("pytest", "hypothesis"):
+            raise
+        return _refuse(f"{error.name} is not installed: pip install 'beamsieve[conformance]'")
+    try:
+        Subject.open(name, device)
+    except BeamsieveError as error:
+        return _refuse(str(error))
+    arguments = ["-c", str(SUITE / "pytest.ini"), "--backend", name]
+    for option, value in (
+        ("-k", keyword),
+        ("--device", device),
+        ("--record", record),
+        ("--deviations", deviations),
+        ("--examples", examples),
+    ):
+        if value is not None:
+            arguments += [option, str(value)]
+    if quick:
+        arguments.append("--quick")
+    arguments += [*options, *(str(SUITE / test) for test in tests)]
+    code = pytest.main(arguments, plugins=[plugin])
+    if code == pytest.ExitCode.NO_TESTS_COLLECTED:
+        return _refuse(f"no test of the suite matches {keyword or ', '.join(tests)!r}")
+    if code == pytest.ExitCode.OK:
+        return PASSED
+    return BAD_ARGUMENTS if code == pytest.ExitCode.USAGE_ERROR else FAILED
+
+
+def _refuse(message: str) -> int:
+    print(f"beamsieve: {message}", file=sys.stderr)
+    return BAD_ARGUMENTS

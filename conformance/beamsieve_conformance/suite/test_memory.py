@@ -1,0 +1,224 @@
+"""Memory: outputs stay what they are, inputs too, and what lay in scratch memory means nothing."""
+
+from __future__ import annotations
+
+import contextlib
+import sys
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+
+from beamsieve_conformance import compare, model
+from beamsieve_conformance.compare import HostBeams
+from beamsieve_conformance.oracle import Inputs
+from beamsieve_conformance.subject import Subject
+from beamsieve_conformance.trial import Trial, World
+
+TREE = [tuple(int(t) for t in sid) for sid in np.ndindex(5, 4, 6)]
+WIDTHS = (5, 20, 9)
+
+
+def search(trial: Trial, seed: int = 0, batch: int = 3, hidden: bool = False) -> list[HostBeams]:
+    """Every step of one search, with smooth random inputs."""
+    rng = np.random.default_rng(seed)
+    beams = trial.begin(batch)
+    steps = []
+    for width in WIDTHS:
+        shape = trial.shape(beams)
+        inputs = model.given_hidden(rng, shape) if hidden else model.given_logits(rng, shape)
+        beams = trial.take(beams, width, inputs)
+        steps.append(trial.host(beams))
+    return steps
+
+
+@pytest.mark.parametrize("hidden", [False, True])
+def test_beams_stay_what_they_are_after_later_steps(subject: Subject, hidden: bool) -> None:
+    trial = Trial(subject, World.of(TREE))
+    rng = np.random.default_rng(1)
+    held, copies = [trial.begin(3)], []
+    copies.append(trial.host(held[0]))
+    for width in WIDTHS:
+        shape = trial.shape(held[-1])
+        inputs = model.given_hidden(rng, shape) if hidden else model.given_logits(rng, shape)
+        held.append(trial.take(held[-1], width, inputs))
+        copies.append(trial.host(held[-1]))
+    search(trial, seed=2)
+    for beams, copy in zip(held, copies, strict=True):
+        compare.check_same_bits(trial.host(beams), copy, f"the beams after step {copy.step}")
+
+
+@pytest.mark.needs("guidance: candidates")
+def test_candidates_stay_what_they_are_after_select(subject: Subject) -> None:
+    trial = Trial(subject, World.of(TREE))
+    beams = trial.begin(2)
+    rng = np.random.default_rng(3)
+    to_host = subject.backend.to_host
+    arguments = subject.arguments(model.given_logits(rng, trial.shape(beams)))
+    found = trial.engine.candidates(beams, **arguments)
+    copies = [np.array(to_host(array)) for array in (found.tokens, found.scores, found.rows)]
+    after = trial.engine.select(beams, found, 4)
+    trial.engine.step(after, 9, **subject.arguments(model.given_logits(rng, trial.shape(after))))
+    for array, copy in zip((found.tokens, found.scores, found.rows), copies, strict=True):
+        assert np.array(to_host(array)).tobytes() == copy.tobytes()
+
+
+@pytest.mark.parametrize("kind", ["logits", "hidden"])
+def test_what_the_model_says_is_not_written_to(subject: Subject, kind: str) -> None:
+    trial = Trial(subject, World.of(TREE))
+    rng = np.random.default_rng(4)
+    beams = trial.begin(2)
+    guidance = {
+        name: model.given_guidance(rng, trial.shape(beams))
+        for name in ("bonus", "nudge")
+        if name in subject.capabilities.guidance
+    }
+    if kind == "logits":
+        inputs = model.given_logits(rng, trial.shape(beams), "spiked", **guidance)
+    else:
+        inputs = model.given_hidden(rng, trial.shape(beams), bias=True, **guidance)
+    arguments = subject.arguments(inputs)
+    copies = {name: np.array(_to_host(subject, value)) for name, value in arguments.items()}
+    trial.engine.step(beams, 4, **arguments)
+    for name, value in arguments.items():
+        assert np.array(_to_host(subject, value)).tobytes() == copies[name].tobytes(), name
+
+
+def _to_host(subject: Subject, value: Any) -> Any:
+    return subject.backend.to_host(subject.backend.asarray(value, what="input"))
+
+
+@pytest.mark.parametrize("hidden", [False, True])
+def test_an_earlier_search_leaves_no_trace(subject: Subject, hidden: bool) -> None:
+    # A wider, hotter search first: whatever it left in a buffer must not show in the next one.
+    world = World.of(TREE)
+    fresh = search(Trial(subject, world), seed=5, batch=1, hidden=hidden)
+    used = Trial(subject, world)
+    beams = used.begin(7)
+    for width in (5, 20, 120):
+        beams = used.take(beams, width, used.logits(beams, 1e4))
+    for found, expected in zip(
+        search(used, seed=5, batch=1, hidden=hidden), fresh, strict=True
+    ):
+        compare.check_same_bits(found, expected, f"step {found.step} after another search")
+
+
+@contextlib.contextmanager
+def poisoned() -> Iterator[None]:
+    """Every array that a library allocates without filling it holds garbage."""
+    restore: list[tuple[Any, str, Any]] = []
+
+    def poison(owner: Any, name: str, fill: Callable[[Any], None]) -> None:
+        original = getattr(owner, name)
+
+        def allocate(*args: Any, **kwargs: Any) -> Any:
+            array = original(*args, **kwargs)
+            fill(array)
+            return array
+
+        restore.append((owner, name, original))
+        setattr(owner, name, allocate)
+
+    def fill_numpy(array: Any) -> None:
+        if array.dtype.kind in "fiub" and array.size and array.dtype.itemsize:
+            array.fill(np.nan if array.dtype.kind == "f" else 1 if array.dtype.kind == "b" else 77)
+
+    def fill_torch(tensor: Any) -> None:
+        if tensor.is_floating_point():
+            tensor.fill_(float("nan"))
+        else:
+            tensor.fill_(1 if str(tensor.dtype) == "torch.bool" else 77)
+
+    try:
+        for library, names, fill in (
+            ("numpy", ("empty", "empty_like"), fill_numpy),
+            ("cupy", ("empty", "empty_like"), fill_numpy),
+            ("torch", ("empty", "empty_like", "empty_strided"), fill_torch),
+        ):
+            for name in names:
+                if library in sys.modules:
+                    poison(sys.modules[library], name, fill)
+        if "torch" in sys.modules:
+            tensor = sys.modules["torch"].Tensor
+            poison(tensor, "new_empty", fill_torch)
+        yield
+    finally:
+        for owner, name, original in reversed(restore):
+            setattr(owner, name, original)
+
+
+@pytest.mark.parametrize("hidden", [False, True])
+def test_poisoned_scratch_memory_changes_nothing(subject: Subject, hidden: bool) -> None:
+    world = World.of(TREE)
+    clean = search(Trial(subject, world), seed=6, hidden=hidden)
+    with poisoned():
+        dirty = search(Trial(subject, world), seed=6, hidden=hidden)
+    for found, expected in zip(dirty, clean, strict=True):
+        compare.check_same_bits(found, expected, f"step {found.step} in poisoned memory")
+
+
+def strided(subject: Subject, values: Any, how: str) -> Any:
+    """The same numbers on the device in another memory layout."""
+    array = subject.put(values)
+    if how == "wider rows":  # a row's stride is not its width
+        padded = np.full((*values.shape[:-1], values.shape[-1] + 3), 1e9, np.float32)
+        padded[..., :-3] = values
+        return subject.put(padded)[..., :-3]
+    if how == "every second":
+        padded = np.full((*values.shape[:-1], 2 * values.shape[-1]), 1e9, np.float32)
+        padded[..., ::2] = values
+        return subject.put(padded)[..., ::2]
+    # The last two axes lie the other way round in memory.
+    turned = subject.put(np.ascontiguousarray(np.swapaxes(values, -1, -2)))
+    assert how == "transposed"
+    assert array.ndim >= 2
+    return turned.swapaxes(-1, -2)
+
+
+@pytest.mark.parametrize("how", ["wider rows", "every second", "transposed"])
+@pytest.mark.parametrize("name", ["logits", "hidden", "head", "bonus", "nudge"])
+def test_inputs_may_have_any_strides(subject: Subject, name: str, how: str) -> None:
+    if name in ("bonus", "nudge") and name not in subject.capabilities.guidance:
+        pytest.skip(f"{name} is not declared")
+    trial = Trial(subject, World.of(TREE))
+    rng = np.random.default_rng(7)
+    beams = trial.begin(2)
+    for width in WIDTHS:
+        shape = trial.shape(beams)
+        if name in ("hidden", "head"):
+            inputs = model.given_hidden(rng, shape)
+        elif name == "logits":
+            inputs = model.given_logits(rng, shape)
+        else:
+            inputs = model.given_logits(rng, shape, **{name: model.given_guidance(rng, shape)})
+        arguments = subject.arguments(inputs)
+        arguments[name] = strided(subject, getattr(inputs, name), how)
+        before = trial.host(beams)
+        beams = trial.engine.step(beams, width, **arguments)
+        trial.judge(before, beams, width, inputs)
+
+
+def test_a_bias_may_be_strided(subject: Subject) -> None:
+    trial = Trial(subject, World.of(TREE))
+    rng = np.random.default_rng(8)
+    beams = trial.begin(2)
+    inputs = model.given_hidden(rng, trial.shape(beams), bias=True)
+    arguments = subject.arguments(inputs)
+    assert inputs.bias is not None
+    arguments["bias"] = subject.put(np.repeat(inputs.bias, 2))[::2]
+    before = trial.host(beams)
+    trial.judge(before, trial.engine.step(beams, 4, **arguments), 4, inputs)
+
+
+def test_one_row_may_serve_all_beams(subject: Subject) -> None:
+    # A broadcast view: all beams read the same memory.
+    trial = Trial(subject, World.of(TREE))
+    first = trial.begin(2)
+    beams = trial.take(first, 5, trial.logits(first, 0.0))
+    values = np.random.default_rng(9).standard_normal(4).astype(np.float32)
+    inputs = Inputs(logits=np.broadcast_to(values, (2, 5, 4)))
+    before = trial.host(beams)
+    row = subject.put(values)
+    wide = np.broadcast_to(row, (2, 5, 4)) if subject.device == "cpu" else row.expand(2, 5, 4)
+    trial.judge(before, trial.engine.step(beams, 9, logits=wide), 9, inputs)

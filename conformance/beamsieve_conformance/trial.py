@@ -1,0 +1,123 @@
+"""One engine of the backend under test, on one catalog, beside the specification."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import beamsieve_spec as spec
+import numpy as np
+
+from beamsieve.catalog import Catalog
+from beamsieve.index import Index
+from beamsieve.interface import Beams, Normalize, Projection, StepInputs
+from beamsieve_conformance import compare, oracle
+from beamsieve_conformance.arrays import round_to
+from beamsieve_conformance.compare import HostBeams
+from beamsieve_conformance.oracle import Inputs
+from beamsieve_conformance.subject import Subject
+
+Layout = Literal["dense", "sparse"]
+SID = Sequence[int]
+
+
+@dataclass(frozen=True)
+class World:
+    """A catalog twice: as an index, and as the specification's trie."""
+
+    index: Index
+    trie: spec.Trie
+
+    @classmethod
+    def of(
+        cls,
+        sids: Sequence[SID],
+        codebooks: Sequence[int] | int | None = None,
+        *,
+        items: Sequence[Hashable] | None = None,
+        end_token: bool = False,
+        layout: Layout | None = None,
+    ) -> World:
+        """The catalog of these rows. One number for ``codebooks`` is every level's size."""
+        levels = max(len(sid) for sid in sids)
+        sizes = [codebooks] * levels if isinstance(codebooks, int) else codebooks
+        catalog = Catalog.from_arrays(
+            [list(sid) for sid in sids], items=items, codebooks=sizes, end_token=end_token
+        )
+        return cls(
+            Index.build(catalog, layout=layout),
+            spec.Trie(sids, items=items, codebooks=sizes, end_token=end_token),
+        )
+
+
+class Trial:
+    """A search in lockstep: the backend takes each step, and the specification judges it."""
+
+    def __init__(self, subject: Subject, world: World, normalize: Normalize = "catalog") -> None:
+        self.subject = subject
+        self.trie = world.trie
+        self.normalize: Normalize = normalize
+        self.engine = subject.engine(world.index, normalize)
+
+    def begin(self, batch: int = 1, prefix: Sequence[SID] | None = None) -> Beams:
+        """The beams before the first step."""
+        return self.engine.begin(batch=batch, prefix=prefix)
+
+    def host(self, beams: Beams) -> HostBeams:
+        """The beams as NumPy arrays of their own memory."""
+        return self.subject.host(beams)
+
+    def shape(self, beams: Beams) -> tuple[int, int, int]:
+        """[B, M, V] of the step that follows ``beams``."""
+        batch, places = beams.scores.shape
+        return int(batch), int(places), self.trie.codebooks[beams.step]
+
+    def logits(self, beams: Beams, values: Any, dtype: str = "float32", **guidance: Any) -> Inputs:
+        """Logits for the next step, from values that broadcast to [B, M, V]."""
+        shape = self.shape(beams)
+        spread = {
+            name: np.broadcast_to(np.asarray(value, np.float32), shape)
+            for name, value in guidance.items()
+        }
+        full = np.broadcast_to(np.asarray(values, np.float32), shape)
+        return Inputs(logits=round_to(full, dtype), dtype=dtype, **spread)
+
+    def step(
+        self, beams: Beams, width: int, inputs: Inputs, projection: Projection | None = None
+    ) -> Beams:
+        """One step, which must be what the specification makes of the same beams."""
+        before = self.host(beams)
+        after = self.take(beams, width, inputs, projection)
+        self.judge(before, after, width, inputs)
+        return after
+
+    def take(
+        self, beams: Beams, width: int, inputs: Inputs, projection: Projection | None = None
+    ) -> Beams:
+        """One step, not judged. With ``projection`` the backend is told which one to use, as an
+        engine with a plan would."""
+        arguments = self.subject.arguments(inputs)
+        if projection is None:
+            return self.engine.step(beams, width, **arguments)
+        backend = self.subject.backend
+        arrays = {name: backend.asarray(value, what=name) for name, value in arguments.items()}
+        told = StepInputs(width, projection=projection, **arrays)
+        return backend.step(beams, told, self.normalize)
+
+    def judge(self, before: HostBeams, after: Beams, width: int, inputs: Inputs) -> None:
+        """Compare a step that was taken from ``before``."""
+        compare.check_step(
+            before,
+            self.host(after),
+            oracle.truth(self.trie, before, inputs, self.normalize),
+            width=width,
+            tolerance=self.subject.capabilities.tolerance[inputs.dtype],
+        )
+
+    def walk(self, widths: Sequence[int], values: Any = 0.0, batch: int = 1) -> Beams:
+        """Steps from the root, each judged, with logits that are the same everywhere or broadcast."""
+        beams = self.begin(batch)
+        for width in widths:
+            beams = self.step(beams, width, self.logits(beams, values))
+        return beams
