@@ -1,0 +1,123 @@
+"""The commands and their names; each imports what it needs when it is called."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import traceback
+from collections.abc import Sequence
+from typing import Annotated, Any, NoReturn
+
+import typer
+from typer.core import TyperGroup
+
+from beamsieve.cli import failures
+from beamsieve.cli.backends import backends, conformance
+from beamsieve.cli.bench import bench
+from beamsieve.cli.catalogs import build, inspect, verify
+from beamsieve.cli.demo import demo
+from beamsieve.cli.models import recommend, train
+
+
+class Commands(TyperGroup):
+    """All commands: an error is one line and an exit code, and ``--debug`` may stand anywhere."""
+
+    def main(
+        self,
+        args: Sequence[str] | None = None,
+        prog_name: str | None = None,
+        complete_var: str | None = None,
+        standalone_mode: bool = True,
+        windows_expand_args: bool = True,
+        **extra: Any,
+    ) -> NoReturn:
+        """Run the command that ``args`` names, and exit."""
+        words = list(sys.argv[1:] if args is None else args)
+        end = words.index("--") if "--" in words else len(words)
+        debug = "--debug" in words[:end]
+        words = [word for word in words[:end] if word != "--debug"] + words[end:]
+        try:
+            code = super().main(words, prog_name or "beamsieve", complete_var, False, **extra)
+            sys.stdout.flush()
+        except BrokenPipeError:
+            # The reader has enough (`| head`); stop Python from complaining at exit too.
+            os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+            sys.exit(failures.PIPE_CLOSED)
+        except Exception as error:
+            if debug:
+                traceback.print_exc()
+            message, code = failures.explain(error)
+            failures.say(message)
+        sys.exit(code or 0)
+
+    def invoke(self, ctx: Any) -> Any:
+        """Run the command; Ctrl-C ends it with a line and exit code 130."""
+        try:
+            return super().invoke(ctx)
+        except KeyboardInterrupt:
+            failures.fail("interrupted; no half-written file is left.", failures.INTERRUPTED)
+
+
+app = typer.Typer(
+    name="beamsieve",
+    cls=Commands,
+    help="Constrained decoding for generative retrieval: look up the valid tokens, "
+    "then score only those.",
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+
+
+def _version(wanted: bool) -> None:
+    if wanted:
+        from importlib.metadata import version
+
+        print(f"beamsieve {version('beamsieve')}")
+        raise typer.Exit
+
+
+@app.callback(invoke_without_command=True)
+def root(
+    context: typer.Context,
+    version: Annotated[
+        bool,
+        typer.Option("--version", callback=_version, is_eager=True, help="Print the version."),
+    ] = False,
+    debug: Annotated[
+        bool, typer.Option("--debug", help="Show the traceback of an error; stands anywhere.")
+    ] = False,
+) -> None:
+    """Say what there is when no command is named."""
+    if context.invoked_subcommand is None:
+        print(context.get_help())
+        raise typer.Exit(failures.BAD_ARGUMENTS)
+
+
+app.command()(demo)
+app.command()(build)
+app.command()(inspect)
+app.command()(verify)
+app.command()(recommend)
+app.command()(train)
+app.command()(backends)
+app.command()(conformance)
+app.command(
+    context_settings={
+        "allow_extra_args": True,
+        "ignore_unknown_options": True,
+        "help_option_names": [],
+    }
+)(bench)
+
+
+def _terminate(signal_number: int, frame: object) -> None:
+    # As an exception, so that files that are being written aside are removed on the way out.
+    sys.exit(failures.TERMINATED)
+
+
+def main() -> None:
+    """Entry point of ``beamsieve``."""
+    signal.signal(signal.SIGTERM, _terminate)
+    app()

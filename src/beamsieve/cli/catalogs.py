@@ -1,0 +1,352 @@
+"""``beamsieve build``, ``inspect`` and ``verify``: catalogs, and the indexes made from them."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+import typer
+
+from beamsieve.cli.failures import fail
+from beamsieve.cli.output import (
+    JsonOption,
+    print_json,
+    print_pairs,
+    print_table,
+    progress,
+    readable,
+    readable_bytes,
+)
+
+if TYPE_CHECKING:
+    from beamsieve.catalog import Catalog
+    from beamsieve.index import Index
+
+CatalogArgument = Annotated[
+    Path,
+    typer.Argument(
+        exists=True,
+        help="A .parquet, .csv, .jsonl, .npy, .npz, *.index.json or info .txt file.",
+    ),
+]
+FormatOption = Annotated[
+    Literal["parquet", "csv", "jsonl", "npy", "npz", "index.json", "info"] | None,
+    typer.Option("--format", help="The catalog's format, where its name does not tell."),
+]
+CodebooksOption = Annotated[
+    str | None,
+    typer.Option(
+        metavar="SIZES",
+        help="Codebook sizes, one for all levels or one each (256,256,512); "
+        "by default one more than each level's largest token.",
+    ),
+]
+EndTokenOption = Annotated[
+    bool,
+    typer.Option(
+        "--end-token", help="Append an end token, so that one SID may be a prefix of another."
+    ),
+]
+OnErrorOption = Annotated[
+    Literal["raise", "skip"], typer.Option(help="What to do with a row that cannot be used.")
+]
+RejectsOption = Annotated[
+    Path | None, typer.Option(dir_okay=False, help="Where to write skipped rows (JSON lines).")
+]
+ColumnOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--column",
+        metavar="ROLE=NAME",
+        help="What a column is called: item=asin, title=name, sid=code, or sid=a,b,c for one "
+        "column per level; may be repeated.",
+    ),
+]
+
+
+def build(
+    catalog: CatalogArgument,
+    output: Annotated[
+        Path, typer.Option("--output", "-o", dir_okay=False, help="Index file to write.")
+    ],
+    format: FormatOption = None,
+    codebooks: CodebooksOption = None,
+    end_token: EndTokenOption = False,
+    on_error: OnErrorOption = "raise",
+    rejects: RejectsOption = None,
+    column: ColumnOption = None,
+    layout: Annotated[
+        Literal["dense", "sparse"] | None,
+        typer.Option(help="Force the layout of all tables; the smaller one each by default."),
+    ] = None,
+    json: JsonOption = False,
+) -> None:
+    """Build an index from a catalog. The file appears once it is complete."""
+    from beamsieve.index import Index
+
+    began = time.perf_counter()
+    _check_folder(output)
+    rows = _read(catalog, format, _sizes(codebooks), end_token, on_error, rejects, column)
+    with _reporting() as report:
+        index = Index.build(rows, layout, report)
+        index.save(output, report)
+    seconds = time.perf_counter() - began
+    if json:
+        result = {"index": output, "seconds": seconds, "rejected": dict(rows.rejected)}
+        print_json(result | dict(index.stats()))
+        return
+    left_out = sum(rows.rejected.values())
+    print(
+        f"{output}: {readable(index.leaf_count)} semantic IDs of {readable(len(index.items))} "
+        f"items, {readable_bytes(output.stat().st_size)}, in {seconds:.1f} s"
+        + (f"; {readable(left_out)} rows left out" if left_out else "")
+    )
+
+
+def inspect(
+    file: Annotated[Path, typer.Argument(exists=True, help="A catalog, or an index.")],
+    format: FormatOption = None,
+    codebooks: CodebooksOption = None,
+    end_token: EndTokenOption = False,
+    on_error: OnErrorOption = "raise",
+    column: ColumnOption = None,
+    json: JsonOption = False,
+) -> None:
+    """Describe a catalog or an index: counts, branching, layouts, bytes."""
+    from beamsieve.index import Index
+
+    if format is None and _is_index(file):
+        index = Index.load(file)
+        stats = dict(index.stats())
+        if json:
+            print_json({"index": file} | stats)
+        else:
+            _show_index(file, stats)
+        return
+    sizes = _sizes(codebooks)
+    report = _read(file, format, sizes, end_token, on_error, None, column).report.as_dict()
+    if json:
+        print_json({"catalog": file} | report)
+    else:
+        _show_catalog(report)
+
+
+def verify(
+    index: Annotated[
+        Path, typer.Argument(exists=True, dir_okay=False, help="What `beamsieve build` made.")
+    ],
+    catalog: CatalogArgument,
+    format: FormatOption = None,
+    on_error: OnErrorOption = "raise",
+    column: ColumnOption = None,
+    json: JsonOption = False,
+) -> None:
+    """Check that an index holds every semantic ID of a catalog with its items, and nothing else."""
+    from beamsieve.cli.comparison import first_difference
+    from beamsieve.index import Index
+
+    with _reporting() as report:
+        built = Index.load(index, verify=True, progress=report)
+    sizes = _user_codebooks(built)
+    rows = _read(catalog, format, sizes, built.end_token, on_error, None, column)
+    with _reporting() as report:
+        difference = first_difference(
+            built, rows, lambda done, total: report("looking up", done, total)
+        )
+    if json:
+        print_json(
+            {
+                "index": index,
+                "catalog": catalog,
+                "equal": difference is None,
+                "difference": difference,
+                "sids": built.leaf_count,
+                "fingerprint": built.fingerprint,
+            }
+        )
+    if difference is not None:
+        fail(f"{index} does not hold {catalog}: {difference}")
+    if not json:
+        print(
+            f"{index} holds exactly {catalog}: {readable(built.leaf_count)} semantic IDs of "
+            f"{readable(len(built.items))} items"
+        )
+
+
+def _read(
+    path: Path,
+    format: Any,
+    codebooks: tuple[int, ...] | int | None,
+    end_token: bool,
+    on_error: Literal["raise", "skip"],
+    rejects: Path | None,
+    columns: list[str] | None,
+) -> Catalog:
+    """Read a catalog under a progress bar."""
+    from beamsieve.catalog import Catalog
+
+    names = _columns(columns)
+    if rejects is not None and on_error != "skip":
+        raise typer.BadParameter("--rejects needs --on-error skip")
+    with _reporting() as report, _rejects_aside(rejects) as aside:
+        return Catalog.read(
+            path,
+            format,
+            codebooks,
+            end_token=end_token,
+            on_error=on_error,
+            rejects=aside,
+            columns=names,
+            progress=report,
+        )
+
+
+@contextmanager
+def _rejects_aside(path: Path | None) -> Iterator[Path | None]:
+    """Where to write rejects: complete, they get their name even if every row was one."""
+    if path is None:
+        yield None
+        return
+    _check_folder(path)
+    aside = path.with_name(f".{path.name}.{os.getpid()}.part")
+    aside.touch()
+    try:
+        yield aside
+    except Exception:
+        aside.replace(path)
+        raise
+    else:
+        aside.replace(path)
+    finally:
+        aside.unlink(missing_ok=True)
+
+
+@contextmanager
+def _reporting() -> Iterator[Any]:
+    """A callback (what, done, total) that draws one bar per stretch of work."""
+    with progress() as bars:
+        tasks: dict[str, Any] = {}
+
+        def report(what: str, done: int, total: int) -> None:
+            if what not in tasks:
+                tasks[what] = bars.add_task(what)
+            bars.update(tasks[what], completed=done, total=total or None)
+
+        yield report
+
+
+def _sizes(text: str | None) -> tuple[int, ...] | int | None:
+    if text is None:
+        return None
+    try:
+        sizes = tuple(int(size) for size in text.split(","))
+    except ValueError:
+        sizes = ()
+    if not sizes or min(sizes) < 1:
+        raise typer.BadParameter(
+            f"{text!r} are no codebook sizes; write one number, or one per level as 256,256,512",
+            param_hint="--codebooks",
+        )
+    return sizes[0] if len(sizes) == 1 else sizes
+
+
+def _columns(texts: list[str] | None) -> Mapping[str, str | list[str]] | None:
+    columns: dict[str, str | list[str]] = {}
+    for text in texts or ():
+        role, _, name = text.partition("=")
+        if not name or role not in ("item", "sid", "title"):
+            raise typer.BadParameter(
+                f"{text!r} names no column; write item=NAME, sid=NAME or title=NAME",
+                param_hint="--column",
+            )
+        columns[role] = name.split(",") if role == "sid" and "," in name else name
+    return columns or None
+
+
+def _check_folder(path: Path) -> None:
+    # Before an hour of work, not after it.
+    if not path.parent.is_dir():
+        raise typer.BadParameter(f"the folder {path.parent} does not exist", param_hint="--output")
+
+
+def _is_index(path: Path) -> bool:
+    """By its name, or by how a safetensors file begins: a header's length, then JSON."""
+    if path.suffix == ".safetensors":
+        return True
+    if path.is_dir():
+        return False
+    with path.open("rb") as file:
+        start = file.read(9)
+    return len(start) == 9 and start[8:] == b"{" and start[4:8] == bytes(4)
+
+
+def _user_codebooks(index: Index) -> tuple[int, ...]:
+    """The codebook sizes without end tokens."""
+    if not index.end_token:
+        return index.codebooks
+    return tuple(size - 1 for size in index.codebooks[:-1])
+
+
+def _show_index(path: Path, stats: dict[str, Any]) -> None:
+    print_pairs(
+        {
+            "index": path,
+            "semantic IDs": stats["sids"],
+            "items": stats["items"],
+            "end token": stats["end_token"],
+            "on the device": readable_bytes(stats["device_bytes"]),
+            "on the host": readable_bytes(stats["host_bytes"]),
+            "fingerprint": stats["fingerprint"],
+        }
+    )
+    print_table(
+        ("step", "codebook", "rows", "entries", "widest", "layout", "bytes"),
+        [
+            (
+                *(table[name] for name in ("step", "vocabulary", "rows", "entries", "widest")),
+                table["layout"],
+                readable_bytes(table["bytes"]),
+            )
+            for table in stats["tables"]
+        ],
+    )
+
+
+def _show_catalog(report: dict[str, Any]) -> None:
+    shared = report["collisions"]
+    print_pairs(
+        {
+            "catalog": report["source"],
+            "rows": report["rows"],
+            "rows left out": sum(report["rejected"].values()),
+            "items": report["items"],
+            "semantic IDs": report["sids"],
+            "repeated rows": report["duplicates"],
+            "shared semantic IDs": f"{readable(shared['groups'])} (of {readable(shared['items'])} "
+            f"items, at most {shared['largest']} on one)",
+            "items with several": report["multi_path_items"],
+            "tokens per semantic ID": ", ".join(
+                f"{depth}: {readable(count)}" for depth, count in report["depths"].items()
+            ),
+            "tables, once built": readable_bytes(report["index_bytes"]["best"]),
+        }
+    )
+    print_table(
+        (
+            *("level", "codebook", "used", "rows", "children: mean", "median", "p99", "max"),
+            *("layout", "dense", "sparse"),
+        ),
+        [
+            (
+                *(level[name] for name in ("level", "codebook", "tokens_used", "rows")),
+                *(level[f"{name}_children"] for name in ("mean", "median", "p99", "max")),
+                level["layout"],
+                *(readable_bytes(level["bytes"][layout]) for layout in ("dense", "sparse")),
+            )
+            for level in report["levels"]
+        ],
+    )
