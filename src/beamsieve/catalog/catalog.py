@@ -14,6 +14,7 @@ from numpy.typing import ArrayLike, NDArray
 from beamsieve.catalog.items import ItemIds, as_ids, distinct
 from beamsieve.catalog.order import SidOrder, first_differences, sort_sids
 from beamsieve.catalog.readers import Format, open_source
+from beamsieve.catalog.report import CatalogReport, report_on
 from beamsieve.catalog.rows import Batch, Columns, Rows
 from beamsieve.catalog.validate import OnError, Progress, Rejects
 from beamsieve.errors import CatalogError
@@ -184,6 +185,11 @@ class Catalog:
     def sid_count(self) -> int:
         """The number of distinct semantic IDs."""
         return int(np.count_nonzero(self.order.difference < self.order.length))
+
+    @cached_property
+    def report(self) -> CatalogReport:
+        """Counts, collisions, depths, branching, and the index's size in each layout."""
+        return report_on(self)
 
     def _with_end_tokens(self) -> NDArray[np.int32]:
         if not self.end_token:

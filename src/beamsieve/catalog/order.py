@@ -5,6 +5,7 @@ Everything that the index and the report need follows from these two, so a catal
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
@@ -43,6 +44,23 @@ class SidOrder:
     def leaf_of_row(self) -> NDArray[np.int64]:
         """int64 [n]; for each sorted row, the place of its semantic ID among all distinct ones."""
         return np.cumsum(self.difference < self.length) - 1
+
+    def levels(self) -> Iterator[tuple[NDArray[np.int64], NDArray[np.int64]]]:
+        """For each level, what a step table is made of.
+
+        Yields:
+            int64 [rows + 1], where the entries of each prefix of the level above begin, and int64
+            [entries], the sorted row in which each entry's prefix appears for the first time.
+        """
+        parents = np.zeros(1, np.int64)
+        for step in range(1, self.length + 1):
+            is_entry = self.is_new(step)
+            places = np.flatnonzero(is_entry)
+            row_starts = np.empty(len(parents) + 1, np.int64)
+            row_starts[:-1] = (np.cumsum(is_entry) - is_entry)[parents]
+            row_starts[-1] = len(places)
+            yield row_starts, places
+            parents = places
 
 
 def sort_sids(sids: NDArray[np.integer]) -> SidOrder:

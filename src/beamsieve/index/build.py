@@ -10,27 +10,17 @@ from numpy.typing import NDArray
 from beamsieve.catalog.order import SidOrder
 from beamsieve.catalog.validate import Progress
 from beamsieve.errors import InputError
-from beamsieve.index.tables import Layout, StepTable, rank_dtype, starts_dtype, token_dtype
+from beamsieve.index.tables import (
+    WORD,
+    Layout,
+    StepTable,
+    best_layout,
+    rank_dtype,
+    starts_dtype,
+    token_dtype,
+)
 
 LayoutChoice = Layout | Sequence[Layout | None] | None
-
-_WORD = 64
-
-
-def layout_bytes(rows: int, entries: int, vocabulary: int) -> dict[Layout, int]:
-    """The bytes that a table of this size takes in each layout."""
-    starts = (rows + 1) * starts_dtype(entries).itemsize
-    words = -(-vocabulary // _WORD)
-    return {
-        "sparse": starts + entries * token_dtype(vocabulary).itemsize,
-        "dense": starts + rows * words * (8 + rank_dtype(vocabulary).itemsize),
-    }
-
-
-def best_layout(rows: int, entries: int, vocabulary: int) -> Layout:
-    """The smaller layout; dense where both are equal, as it needs no search for a token."""
-    size = layout_bytes(rows, entries, vocabulary)
-    return "dense" if size["dense"] <= size["sparse"] else "sparse"
 
 
 def build_tables(
@@ -41,17 +31,12 @@ def build_tables(
 ) -> tuple[StepTable, ...]:
     """One table per level of ``order``, in the layout that takes fewer bytes or the one forced."""
     forced = _forced_layouts(layout, order.length)
-    parents = np.zeros(1, np.int64)
     tables = []
-    for step, vocabulary in enumerate(codebooks, 1):
-        is_entry = order.is_new(step)
-        places = np.flatnonzero(is_entry)
-        row_starts = np.empty(len(parents) + 1, starts_dtype(len(places)))
-        row_starts[:-1] = (np.cumsum(is_entry) - is_entry)[parents]
-        row_starts[-1] = len(places)
+    for step, (row_starts, places) in enumerate(order.levels(), 1):
+        vocabulary = codebooks[step - 1]
+        starts = row_starts.astype(starts_dtype(len(places)), copy=False)
         tokens = order.sids[places, step - 1].astype(token_dtype(vocabulary))
-        tables.append(make_table(step, vocabulary, row_starts, tokens, forced[step - 1]))
-        parents = places
+        tables.append(make_table(step, vocabulary, starts, tokens, forced[step - 1]))
         if progress is not None:
             progress("building tables", step, order.length)
     return tuple(tables)
@@ -70,9 +55,9 @@ def make_table(
     widest = int(counts.max(initial=0))
     if (layout or best_layout(rows, len(tokens), vocabulary)) == "sparse":
         return StepTable(step, vocabulary, row_starts, tokens=tokens, widest=widest)
-    words = -(-vocabulary // _WORD)
-    cell = np.repeat(np.arange(rows) * words, counts) + tokens // _WORD
-    bits = np.uint64(1) << (tokens % _WORD).astype(np.uint64)
+    words = -(-vocabulary // WORD)
+    cell = np.repeat(np.arange(rows) * words, counts) + tokens // WORD
+    bits = np.uint64(1) << (tokens % WORD).astype(np.uint64)
     bitmap = np.zeros((rows, words), np.uint64)
     if len(cell):
         first = np.flatnonzero(np.diff(cell, prepend=-1))

@@ -4,20 +4,26 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from functools import cached_property
-from typing import Any, NamedTuple
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
 import xxhash
 from numpy.typing import ArrayLike, NDArray
 
-from beamsieve.catalog import Catalog
 from beamsieve.catalog.items import ItemId, ItemIds
 from beamsieve.catalog.validate import Progress
-from beamsieve.errors import InputError
+from beamsieve.errors import IndexFileError, InputError
 from beamsieve.index.build import LayoutChoice, build_tables
+from beamsieve.index.files import read_file, text_arrays, text_column, write_file
 from beamsieve.index.leaves import child_of, leaf_bounds, tokens_of_entries, tokens_of_row
 from beamsieve.index.tables import StepTable
+
+if TYPE_CHECKING:
+    from beamsieve.catalog import Catalog
+
+_TABLE_PARTS = ("row_starts", "tokens", "bitmap", "ranks")
 
 
 class LeafItems(NamedTuple):
@@ -101,6 +107,75 @@ class Index:
             (leaf_starts, numbers),
             titles,
         )
+
+    def save(self, path: str | Path, progress: Progress | None = None) -> None:
+        """Write the index to a safetensors file; never leaves half a file under that name.
+
+        Raises:
+            IndexFileError: the file cannot be written.
+        """
+        description = {
+            "codebooks": list(self.codebooks),
+            "end_token": self.end_token,
+            "leaves": self.leaf_count,
+            "items": len(self.items),
+            "fingerprint": self.fingerprint,
+            "sid_fingerprint": self.sid_fingerprint,
+            "widest": [table.widest for table in self.tables],
+        }
+        arrays: dict[str, NDArray[Any]] = {}
+        for table in self.tables:
+            for part in _TABLE_PARTS:
+                if getattr(table, part) is not None:
+                    arrays[f"table.{table.step}.{part}"] = getattr(table, part)
+        write_file(path, description, arrays | self._host_arrays(), progress)
+
+    @classmethod
+    def load(
+        cls,
+        path: str | Path,
+        mmap: bool = True,
+        verify: bool = True,
+        progress: Progress | None = None,
+    ) -> Index:
+        """Read an index from its file.
+
+        Args:
+            path: the file.
+            mmap: map the file into memory, so that only what is used is read.
+            verify: compare the checksum of every array, which reads the whole file once. Without
+                it, only the header is checked.
+            progress: called as checksums are compared.
+
+        Raises:
+            IndexFileError: the file is missing, foreign, newer, truncated or altered.
+        """
+        file = read_file(path, mmap, verify, progress)
+        arrays, about = file.arrays, file.description
+        try:
+            tables = [
+                StepTable(
+                    step,
+                    vocabulary,
+                    widest=about["widest"][step - 1],
+                    **{part: arrays.get(f"table.{step}.{part}") for part in _TABLE_PARTS},  # type: ignore[arg-type]  # row_starts is always there
+                )
+                for step, vocabulary in enumerate(about["codebooks"], 1)
+            ]
+            items = arrays.get("items")
+            index = cls(
+                tables,
+                about["codebooks"],
+                about["end_token"],
+                ItemIds(text_column("items", arrays) if items is None else pa.array(items)),
+                (arrays.get("leaf_items.starts"), arrays.get("leaf_items.numbers")),
+                text_column("titles", arrays) if "titles.offsets" in arrays else None,
+                (about["fingerprint"], about["sid_fingerprint"]),
+            )
+            index.leaf_count = about["leaves"]
+        except (KeyError, IndexError, TypeError, pa.ArrowException) as error:
+            raise IndexFileError(f"{path}: an array or a field is missing: {error}.") from error
+        return index
 
     @property
     def length(self) -> int:
@@ -258,13 +333,21 @@ class Index:
     @property
     def host_bytes(self) -> int:
         """Bytes of what stays on the host: items, titles, and which leaf stands for which item."""
-        arrays = (self._leaf_starts, self._leaf_numbers)
-        titles = 0 if self.titles is None else int(self.titles.nbytes)
-        return (
-            int(self.items.values.nbytes)
-            + titles
-            + sum(array.nbytes for array in arrays if array is not None)
-        )
+        return sum(array.nbytes for array in self._host_arrays().values())
+
+    def _host_arrays(self) -> dict[str, NDArray[Any]]:
+        """What stays on the host, under the names that it has in a file."""
+        arrays: dict[str, NDArray[Any]] = {}
+        for name, array in (("starts", self._leaf_starts), ("numbers", self._leaf_numbers)):
+            if array is not None:
+                arrays[f"leaf_items.{name}"] = array
+        if self.items.are_strings:
+            arrays |= text_arrays("items", self.items.values)
+        else:
+            arrays["items"] = self.items.numpy()
+        if self.titles is not None:
+            arrays |= text_arrays("titles", self.titles)
+        return arrays
 
     def stats(self) -> Mapping[str, Any]:
         """Sizes, as plain numbers and strings: of the whole, and per table under "tables"."""

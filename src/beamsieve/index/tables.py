@@ -22,6 +22,9 @@ from numpy.typing import NDArray
 
 Layout = Literal["dense", "sparse"]
 
+WORD = 64
+"""Bits in a word of a bitmap."""
+
 
 @dataclass(frozen=True)
 class StepTable:
@@ -89,3 +92,19 @@ def rank_dtype(vocabulary: int) -> np.dtype[np.unsignedinteger]:
 def starts_dtype(entries: int) -> np.dtype[np.signedinteger]:
     """int32, or int64 from 2**31 entries on."""
     return np.dtype(np.int32 if entries < 2**31 else np.int64)
+
+
+def layout_bytes(rows: int, entries: int, vocabulary: int) -> dict[Layout, int]:
+    """The bytes that a table of this size takes in each layout."""
+    starts = (rows + 1) * starts_dtype(entries).itemsize
+    words = -(-vocabulary // WORD)
+    return {
+        "sparse": starts + entries * token_dtype(vocabulary).itemsize,
+        "dense": starts + rows * words * (8 + rank_dtype(vocabulary).itemsize),
+    }
+
+
+def best_layout(rows: int, entries: int, vocabulary: int) -> Layout:
+    """The smaller layout; dense where both are equal, as it needs no search for a token."""
+    size = layout_bytes(rows, entries, vocabulary)
+    return "dense" if size["dense"] <= size["sparse"] else "sparse"

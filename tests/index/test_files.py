@@ -1,0 +1,192 @@
+"""Saved indexes come back the same; damaged, foreign and newer files are refused."""
+
+from __future__ import annotations
+
+import json
+import struct
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from safetensors.numpy import save_file
+
+from beamsieve.catalog import Catalog
+from beamsieve.errors import IndexFileError
+from beamsieve.index import Index
+
+SIDS = [[0, 3, -1], [0, 1, 2], [5, 0, 0], [5, 0, 0], [7, -1, -1], [5, 0, 70], [5, 0, 1]]
+ITEMS = ["ä", "b", "c", "d", "e", "f", "b"]
+TITLES = ["Ärmel", None, "third", "", "e", "f", "again"]
+
+
+@pytest.fixture
+def index() -> Index:
+    return Index.build(
+        Catalog.from_arrays(SIDS, ITEMS, titles=TITLES), ["dense", "sparse", "dense"]
+    )
+
+
+@pytest.fixture
+def path(index: Index, tmp_path: Path) -> Path:
+    index.save(tmp_path / "catalog.index")
+    return tmp_path / "catalog.index"
+
+
+def assert_same(one: Index, other: Index) -> None:
+    assert other.fingerprint == one.fingerprint
+    assert other.sid_fingerprint == one.sid_fingerprint
+    assert other.stats() == one.stats()
+    assert list(other.items) == list(one.items)
+    assert other.titles_of(range(len(one.items))) == one.titles_of(range(len(one.items)))
+    leaves = np.arange(one.leaf_count)
+    assert other.sid_of_leaf(leaves).tolist() == one.sid_of_leaf(leaves).tolist()
+    for mine, theirs in zip(
+        one.items_of_leaves(leaves), other.items_of_leaves(leaves), strict=True
+    ):
+        assert mine.tolist() == theirs.tolist()
+    for depth in range(one.length + 1):
+        assert other.leaf_starts(depth).tolist() == one.leaf_starts(depth).tolist()
+        assert other.leaf_ends(depth).tolist() == one.leaf_ends(depth).tolist()
+
+
+@pytest.mark.parametrize("mmap", [True, False])
+@pytest.mark.parametrize("verify", [True, False])
+def test_round_trip(index: Index, path: Path, mmap: bool, verify: bool) -> None:
+    assert_same(index, Index.load(path, mmap=mmap, verify=verify))
+
+
+def test_round_trip_of_integer_items_and_end_tokens(tmp_path: Path) -> None:
+    sids = [[2, -1], [2, 1], [0, 0]]
+    index = Index.build(Catalog.from_arrays(sids, [-5, 2**62, 7], end_token=True))
+    index.save(tmp_path / "i")
+    loaded = Index.load(tmp_path / "i")
+    assert_same(index, loaded)
+    assert loaded.end_token
+    assert loaded.items_of([2]) == [-5]
+    assert loaded.items_of([2, 1]) == [2**62]
+    assert loaded.children([2]).tolist() == [1, 2]
+
+
+def test_same_catalog_gives_the_same_file(tmp_path: Path, index: Index, path: Path) -> None:
+    order = [6, 2, 4, 1, 0, 3, 5]
+    shuffled = Catalog.from_arrays(
+        [SIDS[row] for row in order],
+        [ITEMS[row] for row in order],
+        titles=[TITLES[row] if row != 6 else None for row in order],
+    )
+    Index.build(shuffled, ["dense", "sparse", "dense"]).save(tmp_path / "again")
+    assert (tmp_path / "again").read_bytes() == path.read_bytes()
+
+
+def test_every_truncation_is_refused(path: Path, tmp_path: Path) -> None:
+    content = path.read_bytes()
+    damaged = tmp_path / "damaged"
+    for size in [*range(0, len(content), 37), len(content) - 1]:
+        damaged.write_bytes(content[:size])
+        with pytest.raises(IndexFileError, match=r"truncated|cut off"):
+            Index.load(damaged)
+
+
+def test_byte_flips_are_refused_or_harmless(index: Index, path: Path, tmp_path: Path) -> None:
+    content = path.read_bytes()
+    random = np.random.default_rng(7)
+    damaged = tmp_path / "damaged"
+    refused = 0
+    for place in random.integers(0, len(content), 1500):
+        changed = bytearray(content)
+        changed[place] ^= 1 << random.integers(0, 8)
+        damaged.write_bytes(changed)
+        try:
+            loaded = Index.load(damaged)
+        except IndexFileError:
+            refused += 1
+        else:
+            assert_same(index, loaded)
+    assert refused > 1400
+
+
+def test_added_bytes_are_refused(path: Path) -> None:
+    path.write_bytes(path.read_bytes() + b"\0")
+    with pytest.raises(IndexFileError, match="damaged"):
+        Index.load(path)
+
+
+def test_altered_array_is_named(path: Path) -> None:
+    content = bytearray(path.read_bytes())
+    content[-1] ^= 1
+    path.write_bytes(content)
+    with pytest.raises(IndexFileError, match=r"array .* was altered"):
+        Index.load(path)
+    Index.load(path, verify=False)
+
+
+def rewrite_metadata(path: Path, **changes: Any) -> None:
+    content = path.read_bytes()
+    (length,) = struct.unpack("<Q", content[:8])
+    header = json.loads(content[8 : 8 + length])
+    about = json.loads(header["__metadata__"]["beamsieve-index"]) | changes
+    header["__metadata__"]["beamsieve-index"] = json.dumps(about)
+    text = json.dumps(header).encode()
+    path.write_bytes(struct.pack("<Q", len(text)) + text + content[8 + length :])
+
+
+def test_newer_version_is_refused(path: Path) -> None:
+    rewrite_metadata(path, version=2)
+    with pytest.raises(IndexFileError, match="version 2 is newer than this library reads"):
+        Index.load(path)
+
+
+def test_altered_header_is_refused(path: Path) -> None:
+    rewrite_metadata(path, index={})
+    with pytest.raises(IndexFileError, match="header was altered"):
+        Index.load(path)
+
+
+def test_foreign_files_are_refused(tmp_path: Path) -> None:
+    foreign = tmp_path / "model.safetensors"
+    save_file({"weight": np.zeros(3, np.float32)}, foreign)
+    with pytest.raises(IndexFileError, match="no beamsieve index"):
+        Index.load(foreign)
+    foreign.write_text("just some text, long enough to hold a length")
+    with pytest.raises(IndexFileError, match="no beamsieve index"):
+        Index.load(foreign)
+    foreign.write_bytes(b"")
+    with pytest.raises(IndexFileError, match="no beamsieve index"):
+        Index.load(foreign)
+    with pytest.raises(IndexFileError, match="there is no such file"):
+        Index.load(tmp_path / "nothing")
+    with pytest.raises(IndexFileError, match="cannot be read"):
+        Index.load(tmp_path)
+
+
+def test_interrupted_write_leaves_the_old_file_and_nothing_else(
+    index: Index, path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    before = path.read_bytes()
+
+    def interrupted(tensors: object, file: Path, metadata: object) -> None:
+        file.write_bytes(before[:100])
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("beamsieve.index.files.save_file", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        Index.build(Catalog.from_arrays([[1]])).save(path)
+    assert path.read_bytes() == before
+    assert [file.name for file in path.parent.iterdir()] == [path.name]
+
+
+def test_unwritable_places_are_refused(index: Index, tmp_path: Path) -> None:
+    with pytest.raises(IndexFileError, match="does not exist"):
+        index.save(tmp_path / "nowhere" / "i")
+    with pytest.raises(IndexFileError, match="is a folder"):
+        index.save(tmp_path)
+
+
+def test_progress_is_reported(index: Index, path: Path) -> None:
+    seen: list[tuple[str, int, int]] = []
+    index.save(path, progress=lambda *step: seen.append(step))
+    Index.load(path, progress=lambda *step: seen.append(step))
+    assert {what for what, _, _ in seen} == {"writing the index", "verifying the index"}
+    assert all(done <= total for _, done, total in seen)
+    assert seen[-1][1] == seen[-1][2]
