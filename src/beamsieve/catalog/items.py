@@ -14,6 +14,8 @@ from beamsieve.errors import CatalogError
 
 ItemId = int | str
 
+_INT64 = np.iinfo(np.int64)
+
 
 class ItemIds(Sequence[ItemId]):
     """The users' own item ids; an item's *number* is its position here.
@@ -85,8 +87,9 @@ class ItemIds(Sequence[ItemId]):
             order = np.argsort(self.numpy(), kind="stable")
             self._sorted = self.numpy()[order], order
         ordered, order = self._sorted
-        wanted = np.fromiter((item if _is_id(item) else -1 for item in ids), np.int64)
-        is_id = np.fromiter((_is_id(item) for item in ids), np.bool_, len(wanted))
+        listed = list(ids)
+        is_id = np.fromiter((_is_id(item) for item in listed), np.bool_, len(listed))
+        wanted = np.fromiter((item if _is_id(item) else -1 for item in listed), np.int64)
         if not len(ordered):
             return np.full(len(wanted), -1, np.int64)
         place = np.minimum(np.searchsorted(ordered, wanted), len(ordered) - 1)
@@ -105,7 +108,8 @@ def distinct(values: pa.Array) -> tuple[pa.Array, NDArray[np.int64] | None]:
 
 
 def _is_id(item: Any) -> bool:
-    return isinstance(item, (int, np.integer)) and not isinstance(item, bool)
+    whole = isinstance(item, (int, np.integer)) and not isinstance(item, bool)
+    return whole and _INT64.min <= item <= _INT64.max
 
 
 def as_ids(ids: Any, allow_missing: bool = False) -> pa.Array:

@@ -1,0 +1,213 @@
+"""Arrays as a catalog: what is accepted, what is refused and how."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+import pytest
+
+from beamsieve.catalog import Catalog
+from beamsieve.errors import CatalogError
+from beamsieve.index import Index
+
+build = Catalog.from_arrays
+
+
+def test_defaults() -> None:
+    catalog = build([[0, 5], [3, 2]])
+    assert catalog.codebooks == (4, 6)
+    assert list(catalog.items) == [0, 1]
+    assert catalog.sids.dtype == np.int32
+    assert build([[0, 5]], codebooks=10).codebooks == (10, 10)
+
+
+@pytest.mark.parametrize(
+    "items",
+    [
+        ["x", "y"],
+        np.array(["x", "y"]),
+        np.array(["x", "y"], object),
+        pa.array(["x", "y"]),
+        pa.chunked_array([["x"], ["y"]]),
+        pa.array(["x", "y"]).dictionary_encode(),
+        pd.Series(["x", "y"]),
+        pd.Series(["x", "y"], dtype="category"),
+    ],
+    ids=lambda items: type(items).__name__,
+)
+def test_string_items_of_any_kind(items: object) -> None:
+    assert list(build([[0], [1]], items).items) == ["x", "y"]
+
+
+@pytest.mark.parametrize(
+    "items",
+    [[7, 9], (7, 9), np.array([7, 9], np.uint8), pa.array([7, 9], pa.int16()), pd.Series([7, 9])],
+    ids=lambda items: type(items).__name__,
+)
+def test_integer_items_of_any_kind(items: object) -> None:
+    assert list(build([[0], [1]], items).items) == [7, 9]
+
+
+@pytest.mark.parametrize(
+    ("items", "message"),
+    [
+        (["x", 1], "all 64-bit integers or all strings"),
+        ([1.5, 2.0], "64-bit integers or strings"),
+        ([True, False], "not bool"),
+        (["x", None], "Row 1 has no item id"),
+        (["x", ""], "Row 1 has no item id"),
+        ([1, 2**63], "64-bit"),
+        (np.array([1, 2**63], np.uint64), "64-bit"),
+        (["x"], "1 items for 2 semantic IDs"),
+        ([b"x", b"y"], "not binary"),
+    ],
+)
+def test_items_refused(items: object, message: str) -> None:
+    with pytest.raises(CatalogError, match=message):
+        build([[0], [1]], items)
+
+
+@pytest.mark.parametrize(
+    ("row", "message"),
+    [
+        ([1, -3], "sids, row 2: token -3 at level 2 is negative"),
+        ([9, 1], "sids, row 2: token 9 at level 1 is not below its codebook's size, 9"),
+        ([2**40, 1], "sids, row 2: token 1099511627776 at level 1 is not below"),
+        ([-1, 1], "sids, row 2: -1 at level 1 is followed by another token"),
+        ([-1, -1], "sids, row 2: the semantic ID is missing"),
+        ([5, -1], r"sids, row 2: the semantic ID is a proper prefix .* \(value: \[5\]\)"),
+    ],
+)
+def test_bad_rows_raise_or_are_skipped(row: list[int], message: str, tmp_path: Path) -> None:
+    sids = [[0, 0], [5, 6], row, [8, 8]]
+    with pytest.raises(CatalogError, match=message):
+        build(sids, codebooks=[9, 9])
+    rejects = tmp_path / "rejects.jsonl"
+    catalog = build(sids, "abcd", codebooks=[9, 9], on_error="skip", rejects=rejects)
+    assert list(catalog.items) == ["a", "b", "d"]
+    assert sum(catalog.rejected.values()) == 1
+    written = [json.loads(line) for line in rejects.read_text().splitlines()]
+    assert [(line["file"], line["row"]) for line in written] == [("sids", 2)]
+    assert catalog.report.rejected == catalog.rejected
+
+
+def test_all_prefixes_of_others_are_refused_whatever_the_order() -> None:
+    sids = [[1, -1, -1], [1, 2, -1], [1, 2, 3], [1, 2, -1], [0, 0, -1]]
+    for order in ([0, 1, 2, 3, 4], [4, 3, 2, 1, 0], [2, 0, 3, 4, 1]):
+        catalog = build([sids[row] for row in order], order, on_error="skip")
+        assert sorted(catalog.items) == [2, 4]
+        assert catalog.rejected == {"proper prefix of another": 3}
+    both = Index.build(build(sids, end_token=True))
+    assert all(both.contains([t for t in sid if t >= 0]) for sid in sids)
+    assert both.items_of([1, 2]) == [1, 3]
+
+
+@pytest.mark.parametrize("sids", [[], np.empty((0, 3), int), [[]]])
+def test_empty_catalog_is_refused(sids: object) -> None:
+    with pytest.raises(CatalogError, match="at least one item"):
+        build(sids)
+
+
+def test_catalog_of_rejected_rows_is_refused() -> None:
+    with pytest.raises(CatalogError, match="every row was rejected"):
+        build([[-7, 1], [-1, -1]], on_error="skip")
+
+
+@pytest.mark.parametrize(
+    ("sids", "message"),
+    [
+        ([0, 1], r"shape \(2,\)"),
+        ([[0.5, 1.0]], "dtype float64; tokens must be integers"),
+        ([["a", "b"]], "tokens must be integers"),
+        ([[0, 1], ["x"]], "row 1: .* no list of integers"),
+        ([[0, -1], [1, -1]], "no semantic ID reaches level 2"),
+    ],
+)
+def test_arrays_of_other_kinds_are_refused(sids: object, message: str) -> None:
+    with pytest.raises(CatalogError, match=message):
+        build(sids)
+
+
+@pytest.mark.parametrize(
+    ("codebooks", "message"),
+    [
+        ([4], "2 levels, but there are 1 codebook sizes"),
+        ([4, 0], "level 2 has size 0"),
+        ([4, 2.5], "level 2 has size 2.5"),
+        ([], "codebooks is empty"),
+        ([4, 2**31], "level 2 has size 2147483648"),
+    ],
+)
+def test_codebooks_refused(codebooks: object, message: str) -> None:
+    with pytest.raises(CatalogError, match=message):
+        build([[0, 1]], codebooks=codebooks)
+
+
+def test_lists_of_unequal_lengths_are_padded() -> None:
+    catalog = build([[1, 2, 3], [2], [3, 1]])
+    assert catalog.sids.tolist() == [[1, 2, 3], [2, -1, -1], [3, 1, -1]]
+
+
+def test_levels_that_no_sid_reaches_may_be_named_by_codebooks() -> None:
+    index = Index.build(build([[1], [0]], codebooks=[2, 5]))
+    assert index.length == 2
+    assert index.tables[1].entries == 0
+    assert index.row_of([1]) == (1, True)
+
+
+def test_on_error_is_checked() -> None:
+    with pytest.raises(CatalogError, match="on_error is 'ignore'"):
+        build([[0]], on_error="ignore")  # type: ignore[arg-type]
+
+
+def test_titles_are_of_the_first_row_of_an_item() -> None:
+    catalog = build([[0], [1], [2]], ["x", "y", "x"], titles=["X", None, "other"])
+    index = Index.build(catalog)
+    assert index.titles_of(index.items.numbers(["y", "x"])) == [None, "X"]
+    with pytest.raises(CatalogError, match="1 titles for 2"):
+        build([[0], [1]], titles=["X"])
+
+
+def test_report_counts_everything() -> None:
+    sids = [[0, 1], [0, 1], [0, 2], [3, -1], [0, 1], [0, 2], [9, 9]]
+    catalog = build(sids, "abcdaac", codebooks=[4, 5], on_error="skip")
+    report = catalog.report
+    assert report.rows == 6
+    assert report.rejected == {"token outside its codebook": 1}
+    assert (report.items, report.sids, report.duplicates) == (4, 3, 1)
+    assert (report.collisions.groups, report.collisions.items, report.collisions.largest) == (
+        2,
+        4,
+        2,
+    )
+    assert report.multi_path_items == 1
+    assert report.depths == {1: 1, 2: 2}
+    first, second = report.levels
+    assert (first.rows, first.entries, first.tokens_used, first.max_children) == (1, 2, 2, 2)
+    assert (second.rows, second.entries, second.mean_children) == (2, 2, 2.0)
+    for layout in ("dense", "sparse", None):
+        index = Index.build(catalog, layout)
+        assert index.device_bytes == report.index_bytes[layout or "best"]
+    assert json.loads(json.dumps(report.as_dict()))["collisions"]["groups"] == 2
+
+
+def test_report_of_children_per_row() -> None:
+    sids = [[0, token] for token in range(7)] + [[1, 0], [2, 0], [3, 3]]
+    level = build(sids).report.levels[1]
+    assert level.mean_children == 2.5
+    assert level.median_children == 1.0
+    assert level.p99_children == pytest.approx(np.percentile([7, 1, 1, 1], 99))
+    assert level.max_children == 7
+
+
+def test_item_numbers_are_found_again() -> None:
+    items = build([[0], [1], [2]], [5, -3, 5]).items
+    assert items.numbers([-3, 5, 6, "5", None, 2**70]).tolist() == [1, 0, -1, -1, -1, -1]
+    names = build([[0], [1]], ["b", "a"]).items
+    assert names.numbers(["a", "c", 1, "b"]).tolist() == [1, -1, -1, 0]
+    assert names[1] == "a"
+    assert list(names[::-1]) == ["a", "b"]

@@ -1,0 +1,372 @@
+"""Every kind of file, well-formed and not."""
+
+from __future__ import annotations
+
+import gzip
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+import pyarrow.csv
+import pyarrow.parquet as pq
+import pytest
+
+from beamsieve.catalog import Catalog
+from beamsieve.errors import CatalogError
+
+SIDS = [[236, 231, 226], [42, 80, 160], [42, 194, 177], [0, 0, 0]]
+ITEMS = ["a", "b", "c", "d"]
+TITLES = ["A, first", 'the "B"', None, "d"]
+
+
+def bracketed(sid: list[int], letters: str = "abc") -> list[str]:
+    return [f"<{letter}_{token}>" for letter, token in zip(letters, sid, strict=True)]
+
+
+def check(catalog: Catalog, items: list[Any] = ITEMS, titles: bool = True) -> None:
+    assert catalog.sids.tolist() == SIDS
+    assert list(catalog.items) == items
+    if titles:
+        assert catalog.titles.to_pylist() == TITLES
+
+
+def table(**columns: Any) -> pa.Table:
+    return pa.table({"item": ITEMS, "title": TITLES, **columns})
+
+
+SPELLINGS = {
+    "lists": pa.array(SIDS),
+    "int32 lists": pa.array(SIDS, pa.large_list(pa.int32())),
+    "fixed lists": pa.array(SIDS, pa.list_(pa.uint16(), 3)),
+    "lists of text": pa.array([bracketed(sid) for sid in SIDS]),
+    "lists of digits": pa.array([[str(token) for token in sid] for sid in SIDS]),
+    "brackets": pa.array(["".join(bracketed(sid)) for sid in SIDS]),
+    "capitals": pa.array(["".join(bracketed(sid, "ABC")) for sid in SIDS]),
+    "spaced": pa.array([" ".join(map(str, sid)) for sid in SIDS]),
+    "commas": pa.array([",".join(map(str, sid)) for sid in SIDS]),
+    "JSON": pa.array([json.dumps(sid) for sid in SIDS]),
+    "dictionary": pa.array([str(tuple(sid)) for sid in SIDS]).dictionary_encode(),
+}
+
+
+@pytest.mark.parametrize("spelling", SPELLINGS)
+@pytest.mark.parametrize("kind", ["parquet", "arrow", "pandas"])
+def test_tables_in_every_spelling(spelling: str, kind: str, tmp_path: Path) -> None:
+    source = table(sid=SPELLINGS[spelling], other=[None] * 4)
+    if kind == "arrow":
+        check(Catalog.read(source))
+    elif kind == "pandas":
+        check(Catalog.read(source.to_pandas()))
+    else:
+        pq.write_table(source, tmp_path / "c.parquet", row_group_size=3)
+        check(Catalog.read(tmp_path / "c.parquet"))
+
+
+LEVELS = [[0, 5, 7], [1, 2, None], [3, None, None]]
+
+
+@pytest.mark.parametrize("names", ["sid_{0}", "sid_{1}", "t{1}", "SID{0}", "semantic_id_{1}"])
+@pytest.mark.parametrize("kind", ["parquet", "csv", "jsonl", "pandas"])
+def test_one_column_per_level(names: str, kind: str, tmp_path: Path) -> None:
+    columns = {names.format(n, n + 1): [sid[n] for sid in LEVELS] for n in range(3)}
+    source = pa.table({"Item_ID": [9, 8, 7], **columns})
+    path = tmp_path / f"c.{kind}"
+    if kind == "parquet":
+        pq.write_table(source, path)
+    elif kind == "csv":
+        pa.csv.write_csv(source, path)
+    elif kind == "jsonl":
+        path.write_text("\n".join(json.dumps(row) for row in source.to_pylist()))
+    catalog = Catalog.read(source.to_pandas() if kind == "pandas" else path)
+    assert catalog.sids.tolist() == [[0, 5, 7], [1, 2, -1], [3, -1, -1]]
+    assert list(catalog.items) == (["9", "8", "7"] if kind == "csv" else [9, 8, 7])
+
+
+@pytest.mark.parametrize("separator", [",", ";", "\t"])
+@pytest.mark.parametrize("packed", [False, True])
+def test_csv(separator: str, packed: bool, tmp_path: Path) -> None:
+    sids = pa.array(["".join(bracketed(sid)) for sid in SIDS])
+    path = tmp_path / ("c.csv.gz" if packed else "c.csv")
+    plain = tmp_path / "plain.csv"
+    pa.csv.write_csv(
+        table(sid=sids).to_pandas().fillna("").pipe(pa.Table.from_pandas),
+        plain,
+        pa.csv.WriteOptions(delimiter=separator, quoting_style="needed"),
+    )
+    path.write_bytes(gzip.compress(plain.read_bytes()) if packed else plain.read_bytes())
+    catalog = Catalog.read(path)
+    check(catalog, titles=False)
+    assert catalog.titles.to_pylist() == ["A, first", 'the "B"', "", "d"]
+
+
+def test_csv_keeps_item_ids_as_they_are_written(tmp_path: Path) -> None:
+    path = tmp_path / "c.csv"
+    path.write_text('item,sid\n007,1 2\n7,"3,4"\nNA,5 6\n"multi\nline",7 8\n')
+    assert list(Catalog.read(path).items) == ["007", "7", "NA", "multi\nline"]
+
+
+@pytest.mark.parametrize("packed", [False, True])
+def test_jsonl(packed: bool, tmp_path: Path) -> None:
+    spelled = [SIDS[0], bracketed(SIDS[1]), "".join(bracketed(SIDS[2])), str(SIDS[3])]
+    rows = [
+        {"item": item, "sid": sid, "title": title}
+        for item, sid, title in zip(ITEMS, spelled, TITLES, strict=True)
+    ]
+    text = "\n\n".join(json.dumps(row) for row in rows) + "\n"
+    path = tmp_path / ("c.jsonl.gz" if packed else "c.ndjson")
+    path.write_bytes(gzip.compress(text.encode()) if packed else text.encode())
+    check(Catalog.read(path))
+
+
+@pytest.mark.parametrize("letters", ["abc", "ABC", "aBc"])
+def test_index_json(letters: str, tmp_path: Path) -> None:
+    path = tmp_path / "x.index.json"
+    pairs = {item: bracketed(sid, letters) for item, sid in zip(ITEMS, SIDS, strict=True)}
+    path.write_text(json.dumps(pairs))
+    check(Catalog.read(path), titles=False)
+    check(Catalog.read(path, codebooks=256), titles=False)
+
+
+def test_info_text(tmp_path: Path) -> None:
+    path = tmp_path / "x.txt"
+    lines = [
+        f"{''.join(bracketed(sid))}\t{title or ''}\t{item}"
+        for item, sid, title in zip(ITEMS, SIDS, ["tab\tin it", *TITLES[1:]], strict=True)
+    ]
+    path.write_text("\r\n".join(lines) + "\n\n", encoding="utf-8-sig")
+    catalog = Catalog.read(path)
+    check(catalog, titles=False)
+    assert catalog.titles.to_pylist() == ["tab\tin it", 'the "B"', "", "d"]
+
+
+def test_numpy_files(tmp_path: Path) -> None:
+    np.save(tmp_path / "c.npy", np.array(SIDS, np.int16))
+    check(Catalog.read(tmp_path / "c.npy"), items=[0, 1, 2, 3], titles=False)
+    np.savez(tmp_path / "c.npz", sids=SIDS, items=ITEMS, titles=["A", "B", "C", "D"])
+    catalog = Catalog.read(tmp_path / "c.npz")
+    check(catalog, titles=False)
+    assert catalog.titles.to_pylist() == ["A", "B", "C", "D"]
+    np.savez(tmp_path / "c.npz", sids=SIDS)
+    check(Catalog.read(tmp_path / "c.npz"), items=[0, 1, 2, 3], titles=False)
+
+
+def test_folder_of_parquet_files(tmp_path: Path) -> None:
+    source = table(sid=SPELLINGS["lists"])
+    pq.write_table(source[:1], tmp_path / "part-0.parquet")
+    pq.write_table(source[1:], tmp_path / "part-1.parquet")
+    check(Catalog.read(tmp_path))
+    bad = source[:3].set_column(2, "sid", pa.array([[1, 2, 3], [-7, 0, 0], [1, 2, 4]]))
+    pq.write_table(bad, tmp_path / "part-2.parquet")
+    with pytest.raises(CatalogError, match=r"part-2.parquet, row 1: token -7 at level 1"):
+        Catalog.read(tmp_path)
+
+
+def test_other_column_names(tmp_path: Path) -> None:
+    path = tmp_path / "c.csv"
+    path.write_text("asin,code,name,c0,c1\nx,1 2,X,3,4\n")
+    names = {"item": "asin", "sid": "code", "title": "name"}
+    assert Catalog.read(path, columns=names).sids.tolist() == [[1, 2]]
+    levels = {"item": "asin", "sid": ["c1", "c0"]}
+    assert Catalog.read(path, columns=levels).sids.tolist() == [[4, 3]]
+    for wrong, message in [
+        ({"item": "nope", "sid": "code"}, "column 'nope' is missing; the file has 'asin'"),
+        ({"items": "asin"}, "has the key 'items'"),
+        ({"item": ["asin", "name"], "sid": "code"}, "several columns as item"),
+    ]:
+        with pytest.raises(CatalogError, match=message):
+            Catalog.read(path, columns=wrong)
+
+
+CSV = "item,sid,title\n"
+BAD_FILES: dict[str, tuple[str, bytes, str]] = {
+    "empty CSV": ("c.csv", b"", "the file is empty"),
+    "empty Parquet": ("c.parquet", b"", "the file is empty"),
+    "header only": ("c.csv", CSV.encode(), "there are no rows"),
+    "CSV without items": ("c.csv", b"id,sid\n1,2\n", 'column "item" is missing; the file has'),
+    "CSV without SIDs": ("c.csv", b"item,title\n1,2\n", 'column "sid" .* is missing'),
+    "gap in levels": ("c.csv", b"item,sid_0,sid_2\n1,2,3\n", 'column "sid" .* is missing'),
+    "column twice": ("c.csv", b"item,sid,sid\n1,2,3\n", "column 'sid' is there 2 times"),
+    "text as Parquet": ("c.parquet", CSV.encode(), "not a Parquet file"),
+    "Parquet as CSV": ("c.csv", b"PAR1\0\0\x15\x04", "no CSV file"),
+    "binary as CSV": ("c.csv", bytes(range(128, 256)), "no CSV file"),
+    "text as npy": ("c.npy", CSV.encode(), "not a .npy file"),
+    "text as npz": ("c.npz", CSV.encode(), "not a .npz file"),
+    "text as index.json": ("c.index.json", CSV.encode(), "not JSON"),
+    "list as index.json": ("c.json", b"[1]", "one object"),
+    "empty index.json": ("c.json", b"{}", "there are no items"),
+    "text as JSON lines": ("c.jsonl", CSV.encode(), "line 1 is no JSON object"),
+    "JSON lines without SIDs": ("c.jsonl", b'{"item": 1}', 'column "sid" .* is missing'),
+    "prose as info": ("c.txt", b"Lorem ipsum\n", "no info text"),
+    "unknown suffix": ("c.xlsx", b"PK", "does not tell the kind of file"),
+    "gz that is none": ("c.jsonl.gz", b'{"item": 1}', "cannot be read"),
+}
+
+
+@pytest.mark.parametrize("case", BAD_FILES)
+def test_files_refused_in_a_sentence(case: str, tmp_path: Path) -> None:
+    name, content, message = BAD_FILES[case]
+    path = tmp_path / name
+    path.write_bytes(content)
+    with pytest.raises(CatalogError, match=message) as caught:
+        Catalog.read(path)
+    assert str(path) in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+def test_more_files_refused(tmp_path: Path) -> None:
+    with pytest.raises(CatalogError, match="no such file"):
+        Catalog.read(tmp_path / "none.csv")
+    (tmp_path / "c.csv").write_text("item,sid\n1,2\n")
+    with pytest.raises(CatalogError, match="Format 'xlsx' is unknown"):
+        Catalog.read(tmp_path / "c.csv", format="xlsx")  # type: ignore[arg-type]
+    (tmp_path / "empty").mkdir()
+    with pytest.raises(CatalogError, match=r"no \.parquet file"):
+        Catalog.read(tmp_path / "empty")
+    with pytest.raises(CatalogError, match="this is a folder"):
+        Catalog.read(tmp_path, format="csv")
+    with pytest.raises(CatalogError, match="cannot be read from dict"):
+        Catalog.read({"item": [1]})
+    np.save(tmp_path / "c.npy", np.zeros((2, 2)))
+    with pytest.raises(CatalogError, match="dtype float64"):
+        Catalog.read(tmp_path / "c.npy")
+    np.save(tmp_path / "o.npy", np.array([{}], object), allow_pickle=True)
+    with pytest.raises(CatalogError, match=r"not a \.npy file of numbers"):
+        Catalog.read(tmp_path / "o.npy")
+    np.savez(tmp_path / "c.npz", tokens=SIDS)
+    with pytest.raises(CatalogError, match='array "sids" is missing; the file has tokens'):
+        Catalog.read(tmp_path / "c.npz")
+    np.savez(tmp_path / "c.npz", sids=SIDS, items=["x"])
+    with pytest.raises(CatalogError, match="give one value for each of the 4 rows"):
+        Catalog.read(tmp_path / "c.npz")
+    with pytest.raises(CatalogError, match="type bool"):
+        Catalog.read(pa.table({"item": [1], "sid": [True]}))
+    with pytest.raises(CatalogError, match="mixes types"):
+        Catalog.read(pd.DataFrame({"item": [1, "x"], "sid": ["1", "2"]}))
+
+
+def test_truncated_parquet_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "c.parquet"
+    pq.write_table(table(sid=SPELLINGS["lists"]), path)
+    content = path.read_bytes()
+    path.write_bytes(content[: len(content) // 2])
+    with pytest.raises(CatalogError, match="not a Parquet file, or a damaged one"):
+        Catalog.read(path)
+
+
+BAD_ROWS: dict[str, tuple[Any, str]] = {
+    "missing": (None, "the semantic ID is missing"),
+    "blank": ("  ", "the semantic ID is missing"),
+    "prose": ("none", "the semantic ID cannot be read"),
+    "half a token": ("<a_1><b_", "cannot be read"),
+    "letters out of order": ("<a_1><c_2><b_3>", "letters of its tokens are not a, b, c"),
+    "two numbers glued": ("1 2 3-4", "cannot be read"),
+    "negative": ("1 -2 3", "token -2 at level 2 is negative"),
+    "too large": ("1 2 300", "token 300 at level 3 is not below its codebook's size, 256"),
+    "huge": ("1 2 99999999999999999999", "cannot be read"),
+    "over-long": ("1 2 3 4", "4 levels, but at most 3 are possible"),
+}
+
+
+@pytest.mark.parametrize("case", BAD_ROWS)
+@pytest.mark.parametrize("kind", ["csv", "parquet", "jsonl", "index.json", "info"])
+def test_bad_rows_of_files(case: str, kind: str, tmp_path: Path) -> None:
+    value, message = BAD_ROWS[case]
+    sids = ["1 2 3", "4 5 6", value, "7 8 9"]
+    path = tmp_path / f"c.{ {'info': 'txt', 'index.json': 'json'}.get(kind, kind) }"
+    where = {"csv": "row 2", "parquet": "row 2", "index.json": "item 'c'"}.get(kind, "line 3")
+    rows = list(zip(ITEMS, sids, strict=True))
+    if kind == "csv":
+        path.write_text("item,sid\n" + "".join(f"{i},{s or ''}\n" for i, s in rows))
+    elif kind == "parquet":
+        pq.write_table(pa.table({"item": ITEMS, "sid": sids}), path)
+    elif kind == "jsonl":
+        path.write_text("\n".join(json.dumps({"item": i, "sid": s}) for i, s in rows))
+    elif kind == "info":
+        path.write_text("".join(f"{s or ''}\tT\t{i}\n" for i, s in rows))
+    else:
+        path.write_text(json.dumps(dict(rows)))
+    with pytest.raises(CatalogError, match=message) as caught:
+        Catalog.read(path, codebooks=[256] * 3)
+    assert f"{path}, {where}: " in str(caught.value)
+
+    rejects = tmp_path / "rejects.jsonl"
+    catalog = Catalog.read(path, codebooks=[256] * 3, on_error="skip", rejects=rejects)
+    assert list(catalog.items) == ["a", "b", "d"]
+    assert catalog.sids.tolist() == [[1, 2, 3], [4, 5, 6], [7, 8, 9]]
+    (line,) = rejects.read_text().splitlines()
+    assert json.loads(line)["file"] == str(path)
+    assert sum(catalog.report.rejected.values()) == 1
+
+
+def test_broken_csv_rows_are_named_by_their_place(tmp_path: Path) -> None:
+    path = tmp_path / "c.csv"
+    path.write_bytes(b'item,sid\nx,"1 2"\ny,1,2\n"z\nz",3 4\nlonely\n,5 6\nv,7 8\nw,\xff\nu,9 z\n')
+    with pytest.raises(CatalogError, match=r"row 1: the row has 3 columns, the header 2"):
+        Catalog.read(path)
+    rejects = tmp_path / "rejects.jsonl"
+    catalog = Catalog.read(path, on_error="skip", rejects=rejects)
+    assert list(catalog.items) == ["x", "z\nz", "v"]
+    found = {(r["row"], r["reason"]) for r in map(json.loads, rejects.read_text().splitlines())}
+    assert found == {
+        (1, "the row has 3 columns, the header 2"),
+        (3, "the row has 1 columns, the header 2"),
+        (4, "the item id is missing"),
+        (6, "the row is no text in UTF-8"),
+        (7, "the semantic ID cannot be read"),
+    }
+
+
+def test_broken_json_lines_are_named_by_their_line(tmp_path: Path) -> None:
+    path = tmp_path / "c.jsonl"
+    path.write_text(
+        '{"item": 1, "sid": [1, 2]}\n{"item": 2, "sid": [1\n\n[3]\n{"item": "4", "sid": [5, 6]}\n'
+        '{"item": 5.5, "sid": [5, 6]}\n{"sid": [5, 6]}\n{"item": 6, "sid": [5, 1.5]}\n'
+        '{"item": 7, "sid": {"a": 1}}\n{"item": 99999999999999999999, "sid": [9, 9]}\n'
+        '{"item": 8, "sid": [9, 9]}\n'
+    )
+    with pytest.raises(CatalogError, match="line 2: the line is no JSON object"):
+        Catalog.read(path)
+    rejects = tmp_path / "rejects.jsonl"
+    catalog = Catalog.read(path, on_error="skip", rejects=rejects)
+    assert list(catalog.items) == [1, 8]
+    lines = [json.loads(line)["line"] for line in rejects.read_text().splitlines()]
+    assert lines == [2, 4, 5, 6, 7, 8, 9, 10]
+
+
+def test_repeated_keys_of_an_index_file_are_rows(tmp_path: Path) -> None:
+    path = tmp_path / "c.index.json"
+    path.write_text('{"0": ["<a_1>"], "0": ["<a_1>"], "0": ["<a_2>"]}')
+    report = Catalog.read(path).report
+    assert (report.rows, report.items, report.duplicates, report.multi_path_items) == (3, 1, 1, 1)
+
+
+def test_integer_and_text_items_of_several_files_do_not_mix(tmp_path: Path) -> None:
+    pq.write_table(pa.table({"item": [1], "sid": [[1]]}), tmp_path / "0.parquet")
+    pq.write_table(pa.table({"item": ["x"], "sid": [[2]]}), tmp_path / "1.parquet")
+    with pytest.raises(CatalogError, match="some item ids are integers and some are strings"):
+        Catalog.read(tmp_path)
+
+
+def test_batches_do_not_change_the_result(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    random = np.random.default_rng(0)
+    sids = np.unique(random.integers(0, 50, (500, 3)), axis=0)
+    source = pa.table({"item": pa.array(range(len(sids))), "sid": list(sids)})
+    bad = {120: [5, -5, 5], 333: None}
+    spelled = [bad.get(row, sid) for row, sid in enumerate(source["sid"].to_pylist())]
+    source = source.set_column(1, "sid", pa.array(spelled))
+    pq.write_table(source, tmp_path / "c.parquet", row_group_size=90)
+    monkeypatch.setattr("beamsieve.catalog.readers.tables.BATCH_ROWS", 64)
+    seen: list[tuple[str, int, int]] = []
+    catalog = Catalog.read(
+        tmp_path / "c.parquet", on_error="skip", progress=lambda *step: seen.append(step)
+    )
+    kept = [row for row in range(len(sids)) if row not in bad]
+    assert list(catalog.items) == kept
+    assert catalog.sids.tolist() == sids[kept].tolist()
+    assert seen[-1] == ("reading", len(sids), len(sids))
+    assert len(seen) > 5
+    with pytest.raises(CatalogError, match="row 120: token -5"):
+        Catalog.read(tmp_path / "c.parquet")
