@@ -190,6 +190,8 @@ class Backend(ABC):
 
     device: str
     """"cpu", "cuda:0", …"""
+    device_name: str = ""
+    """The processor's or graphics card's own name: a plan measured on another is refused."""
 
     @abstractmethod
     def __init__(self, device: str | None = None, options: Mapping[str, str] | None = None) -> None:
@@ -206,7 +208,7 @@ class Backend(ABC):
 
     @abstractmethod
     def load(self, index: Index) -> Any:
-        """Copy the index's tables to the device. The result is shared by threads: never change it."""
+        """Copy the index's tables to the device. Threads share the result: never change it."""
 
     @abstractmethod
     def begin(
@@ -229,7 +231,7 @@ class Backend(ABC):
 
     @abstractmethod
     def candidates(self, beams: Beams, inputs: StepInputs, normalize: Normalize) -> Candidates:
-        """All candidates of the next step, scored (``inputs.width`` and ``nudge`` do not matter)."""
+        """All candidates of the next step, scored; ``inputs.width`` and ``nudge`` do not matter."""
 
     @abstractmethod
     def select(self, beams: Beams, candidates: Candidates, width: int, keys: Array | None) -> Beams:

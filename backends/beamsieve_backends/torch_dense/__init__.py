@@ -1,0 +1,10 @@
+"""The step in ordinary PyTorch operations, for CPU and CUDA alike.
+
+Read in this order: ``tables`` (the index on the device), ``tiles`` (the candidates of a step),
+``products`` (their logits), ``sums`` (their normalizer), ``selection`` (the best of them), and
+``backend``, which puts these together.
+"""
+
+from beamsieve_backends.torch_dense.backend import TorchBackend
+
+__all__ = ["TorchBackend"]

@@ -1,0 +1,125 @@
+"""The index on the device.
+
+Both layouts of a step table become one list of tokens: row r owns those from ``starts[r]`` up to
+``starts[r + 1]``, and the position of an entry is its child's row. A dense table is unpacked once,
+here; in exchange no step has to, and every operation works on tokens that lie side by side.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from beamsieve.index import Index, StepTable
+from beamsieve.index.leaves import tokens_of_entries
+
+LARGEST_TILE = 64
+_SMALL_VOCABULARY = 1 << 15
+
+
+@dataclass(frozen=True)
+class DeviceTable:
+    """One step's table.
+
+    Attributes:
+        vocabulary: V, the level's codebook.
+        widest: the most entries of any row.
+        starts: int32 or int64 [rows + 1].
+        windows: int16 or int32 [entries, tile]: ``windows[e]`` holds the tokens of the entries
+            e … e + tile - 1. A view of the token list: its rows overlap and take no memory.
+        tile: how many slots a tile has, a power of two that suits this table's rows.
+        mask: float32 [tile + 1, tile]; ``mask[n]`` is 0 in the first n slots and -inf behind.
+        share: the share of the codebook that may follow an average entry's row.
+        may_have_finished: whether a semantic ID can end above this table.
+        ended_leaf: int64 [entries + 1]; the leaf of each entry that completes a semantic ID. None
+            where no entry does, or where every entry does and its leaf is its own position.
+        all_end: whether every entry completes a semantic ID (the last table).
+        child_starts: the next table's ``starts``; None in the last table.
+    """
+
+    vocabulary: int
+    widest: int
+    starts: Tensor
+    windows: Tensor
+    tile: int
+    mask: Tensor
+    share: float
+    may_have_finished: bool
+    ended_leaf: Tensor | None
+    all_end: bool
+    child_starts: Tensor | None
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes on the device, the next table's share not counted twice."""
+        ended = 0 if self.ended_leaf is None else self.ended_leaf.untyped_storage().nbytes()
+        return self.starts.nbytes + self.windows.untyped_storage().nbytes() + ended
+
+
+def load_tables(index: Index, device: torch.device, tile: int | None) -> tuple[DeviceTable, ...]:
+    """Copy all tables to the device; ``tile`` overrides the choice that each table makes."""
+    # A table may be without rows, where all semantic IDs end above it; one empty row does no harm.
+    starts = [
+        _to(device, table.row_starts if table.rows else np.zeros(2, table.row_starts.dtype))
+        for table in index.tables
+    ]
+    ended_above = False
+    tables = []
+    for step, table in enumerate(index.tables, 1):
+        last = step == index.length
+        counts = np.diff(table.row_starts).astype(np.float64)
+        # Beams gather in wide rows, so rows count by how many entries they have.
+        followed = float((counts**2).sum() / max(1.0, counts.sum()))
+        slots = tile or min(LARGEST_TILE, 1 << max(0, int(np.ceil(np.log2(max(1.0, followed))))))
+        tables.append(
+            DeviceTable(
+                vocabulary=table.vocabulary,
+                widest=table.widest,
+                starts=starts[step - 1],
+                windows=_windows(table, slots, device),
+                tile=slots,
+                mask=_mask(slots, device),
+                share=followed / table.vocabulary,
+                may_have_finished=ended_above,
+                ended_leaf=_ended_leaves(index, step, device),
+                all_end=last,
+                child_starts=None if last else starts[step],
+            )
+        )
+        if not last:
+            ended_above = ended_above or bool((np.diff(index.tables[step].row_starts) == 0).any())
+    return tuple(tables)
+
+
+def _to(device: torch.device, array: np.ndarray) -> Tensor:
+    # A copy, for the host's own array may be a read-only memory map.
+    return torch.from_numpy(np.array(array)).to(device)
+
+
+def _windows(table: StepTable, tile: int, device: torch.device) -> Tensor:
+    dtype = np.int16 if table.vocabulary <= _SMALL_VOCABULARY else np.int32
+    # The last entry's window must be whole, and a table without entries have one to point at.
+    entries = max(1, table.entries)
+    tokens = np.zeros(entries + tile - 1, dtype)
+    tokens[: table.entries] = tokens_of_entries(table)
+    held = torch.from_numpy(tokens).to(device)
+    return held.as_strided((entries, tile), (1, 1))
+
+
+def _mask(tile: int, device: torch.device) -> Tensor:
+    slots = torch.arange(tile)
+    mask = torch.zeros(tile + 1, tile)
+    mask[slots >= torch.arange(tile + 1)[:, None]] = -torch.inf
+    return mask.to(device)
+
+
+def _ended_leaves(index: Index, step: int, device: torch.device) -> Tensor | None:
+    if step == index.length:
+        if index.leaf_count == index.tables[-1].entries:
+            return None
+    elif (np.diff(index.tables[step].row_starts) > 0).all():
+        return None
+    return _to(device, index.leaf_starts(step))

@@ -1,0 +1,203 @@
+"""What the engine checks before it calls a backend, each in one sentence."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from beamsieve.errors import BackendError, InputError
+from beamsieve.interface import Backend, Beams, Normalize, StepInputs
+
+if TYPE_CHECKING:
+    from beamsieve.index import Index
+
+
+def dtype_name(array: Any) -> str:
+    """The dtype of any library's array as NumPy spells it: "float32", "bfloat16", …"""
+    dtype = array.dtype
+    return str(getattr(dtype, "name", dtype)).rpartition(".")[2]
+
+
+def whole_number(value: Any, what: str) -> int:
+    """``value`` as an int of at least 1."""
+    if isinstance(value, bool) or not isinstance(value, (int, np.integer)):
+        raise InputError(f"{what} must be an integer, not {value!r}.")
+    if value < 1:
+        raise InputError(f"{what} must be at least 1, not {value}.")
+    return int(value)
+
+
+def cannot_serve(backend: Backend, index: Index, normalize: Normalize) -> str | None:
+    """Why this backend cannot decode this index in this way, or None if it can."""
+    can = backend.capabilities
+    who = f"The backend {backend.name!r} on {backend.device}"
+    if normalize not in can.normalizers:
+        return f"{who} cannot normalize over {normalize!r}; it offers {_listed(can.normalizers)}."
+    widest = max(index.codebooks)
+    if can.largest_codebook is not None and widest > can.largest_codebook:
+        return (
+            f"{who} serves codebooks of {can.largest_codebook} tokens at most, and this index has "
+            f"one of {widest}."
+        )
+    if not can.variable_length and varies_in_length(index):
+        return f"{who} cannot decode semantic IDs of several lengths, and this index has such."
+    return None
+
+
+def varies_in_length(index: Index) -> bool:
+    """Whether some semantic ID ends above the last level."""
+    return index.leaf_count > index.tables[-1].entries
+
+
+def given_prefixes(
+    index: Index, prefix: Any, batch: int
+) -> tuple[NDArray[np.int32], NDArray[np.int64], NDArray[np.bool_]]:
+    """The requests' prefixes as arrays: tokens [B, p], rows [B] (-1 where unknown), finished [B].
+
+    Raises:
+        InputError: not one prefix per request, of several lengths, too long, or no integers.
+    """
+    if prefix is None:
+        return np.empty((batch, 0), np.int32), np.zeros(batch, np.int64), np.zeros(batch, np.bool_)
+    prefixes = [list(given) for given in prefix]
+    if len(prefixes) != batch:
+        raise InputError(f"prefix holds {len(prefixes)} prefixes for a batch of {batch} requests.")
+    length = len(prefixes[0])
+    for b, given in enumerate(prefixes):
+        if len(given) != length:
+            raise InputError(
+                f"The prefix of request {b} has {len(given)} tokens and that of request 0 has "
+                f"{length}; the prefixes of one batch must be equally long."
+            )
+    if length > index.length:
+        raise InputError(f"A prefix has {length} tokens, but a semantic ID has {index.length}.")
+    tokens = np.full((batch, length), -1, np.int32)
+    rows = np.full(batch, -1, np.int64)
+    finished = np.zeros(batch, np.bool_)
+    for b, given in enumerate(prefixes):
+        place = index.row_of(given)
+        if place is not None:
+            tokens[b] = given
+            rows[b], finished[b] = place
+    return tokens, rows, finished
+
+
+def step_inputs(
+    backend: Backend,
+    beams: Beams,
+    width: int,
+    hidden: Any,
+    head: Any,
+    bias: Any,
+    logits: Any,
+    bonus: Any,
+    nudge: Any,
+) -> StepInputs:
+    """One step's arguments on the backend's device, or what is wrong with them.
+
+    Raises:
+        InputError: a missing argument, a wrong shape, dtype or device.
+        BackendError: the backend cannot do it.
+    """
+    index = beams.search.index
+    if beams.step >= index.length:
+        raise InputError(
+            f"All {index.length} levels of these beams are decoded; call results, or begin again."
+        )
+    level = beams.step + 1
+    vocabulary = index.codebooks[beams.step]
+    places = (beams.search.batch, beams.width)
+    if (logits is None) == (hidden is None):
+        raise InputError("A step takes either hidden with head, or logits: give exactly one.")
+    if hidden is not None and head is None:
+        raise InputError("hidden needs head, the output embeddings [V, d] of this level.")
+    if logits is not None and (head is not None or bias is not None):
+        raise InputError("logits already contain head and bias: give only the logits.")
+
+    def array(value: Any, what: str) -> Any:
+        return None if value is None else backend.asarray(value, what=what)
+
+    hidden, head, bias = array(hidden, "hidden"), array(head, "head"), array(bias, "bias")
+    logits, bonus, nudge = array(logits, "logits"), array(bonus, "bonus"), array(nudge, "nudge")
+    if hidden is not None:
+        _check_dtype(backend, hidden, "hidden")
+        if hidden.ndim != 3 or tuple(hidden.shape[:2]) != places or hidden.shape[2] < 1:
+            raise InputError(
+                f"hidden has the shape {tuple(hidden.shape)}; step {level} of {places[0]} requests "
+                f"with {places[1]} beams each needs ({places[0]}, {places[1]}, d)."
+            )
+        if head.ndim != 2 or head.shape[0] != vocabulary or head.shape[1] != hidden.shape[2]:
+            raise InputError(
+                f"head has the shape {tuple(head.shape)}; level {level} has a codebook of "
+                f"{vocabulary} tokens, so with this hidden it must be "
+                f"({vocabulary}, {hidden.shape[2]})."
+            )
+        if head.dtype != hidden.dtype:
+            raise InputError(
+                f"hidden is {dtype_name(hidden)} and head is {dtype_name(head)}; give both in one "
+                f"dtype."
+            )
+        if bias is not None:
+            _check_dtype(backend, bias, "bias")
+            if tuple(bias.shape) != (vocabulary,):
+                raise InputError(
+                    f"bias has the shape {tuple(bias.shape)}; level {level} needs ({vocabulary},)."
+                )
+    for value, what in ((logits, "logits"), (bonus, "bonus"), (nudge, "nudge")):
+        if value is None:
+            continue
+        if tuple(value.shape) != (*places, vocabulary):
+            raise InputError(
+                f"{what} has the shape {tuple(value.shape)}; step {level} of these beams needs "
+                f"{(*places, vocabulary)}."
+            )
+        if what == "logits":
+            _check_dtype(backend, value, what)
+        else:
+            if what not in backend.capabilities.guidance:
+                raise BackendError(f"The backend {backend.name!r} offers no {what}.")
+            _check_float32(value, what)
+    return StepInputs(width, hidden, head, bias, logits, bonus, nudge)
+
+
+def selection_keys(backend: Backend, scores: Any, key: Any) -> Any:
+    """The keys of ``select`` on the backend's device, shaped as the candidates' scores."""
+    keys = backend.asarray(key, what="key")
+    if tuple(keys.shape) != tuple(scores.shape):
+        raise InputError(
+            f"key has the shape {tuple(keys.shape)}; these candidates need {tuple(scores.shape)}."
+        )
+    _check_float32(keys, "key")
+    return keys
+
+
+def width_for(backend: Backend, width: Any) -> int:
+    """A step's width, refused where the backend cannot keep so many."""
+    wanted = whole_number(width, "width")
+    largest = backend.capabilities.largest_width
+    if largest is not None and wanted > largest:
+        raise BackendError(
+            f"The backend {backend.name!r} keeps {largest} beams at most, not {wanted}."
+        )
+    return wanted
+
+
+def _check_dtype(backend: Backend, array: Any, what: str) -> None:
+    name, can = dtype_name(array), backend.capabilities.dtypes
+    if name not in can:
+        raise InputError(
+            f"{what} is {name}; the backend {backend.name!r} on {backend.device} takes "
+            f"{_listed(can)}."
+        )
+
+
+def _check_float32(array: Any, what: str) -> None:
+    if dtype_name(array) != "float32":
+        raise InputError(f"{what} is {dtype_name(array)}; it must be float32.")
+
+
+def _listed(names: Sequence[str]) -> str:
+    return " or ".join(names) if len(names) < 3 else f"{', '.join(names[:-1])} or {names[-1]}"

@@ -1,0 +1,428 @@
+"""The engine: one index on one backend, and the beam search that a model drives step by step."""
+
+from __future__ import annotations
+
+import statistics
+import threading
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, get_args
+
+import numpy as np
+
+from beamsieve import checks
+from beamsieve.errors import BackendError, InputError
+from beamsieve.index import Index
+from beamsieve.interface import (
+    Backend,
+    Beams,
+    Candidates,
+    Capabilities,
+    Normalize,
+    Projection,
+    Search,
+    StepInputs,
+)
+from beamsieve.plan import Plan
+from beamsieve.registry import open_backend
+from beamsieve.results import RequestHits, generated_items, hits_of
+
+Score = Callable[[int, Beams], Any]
+"""``score(step, beams)``: for the step about to be decoded, counted from 1, the logits, or
+(hidden, head), or (hidden, head, bias)."""
+
+
+@dataclass(frozen=True)
+class _Loaded:
+    """An index on the device, and the plan that holds for it. Replaced as a whole."""
+
+    index: Index
+    tables: Any
+    plan: Plan | None
+
+
+class Engine:
+    """Decode an index with a backend.
+
+    Every array that a call takes may be anything with DLPack or the array interface, on the
+    engine's device; every array that it returns is the backend's own, on that device. All methods
+    may be called from several threads at once.
+
+    Args:
+        index: what to decode.
+        backend: a config string ``name[:device][?option=value&…]``; "auto", or None for the
+            environment variable BEAMSIEVE_BACKEND and "auto" without one. An opened ``Backend``
+            is taken as it is.
+        normalize: over which tokens log-probabilities are taken: "catalog" (those that may follow
+            the beam), "eligible" (those that targeting keeps too) or "all" (the whole codebook).
+        plan: a plan that ``warm_up`` made for this device and index.
+
+    Raises:
+        BackendError: the backend is not installed, or cannot serve this index.
+        InputError: an unknown normalizer, or a plan for something else.
+    """
+
+    def __init__(
+        self,
+        index: Index,
+        backend: str | Backend | None = None,
+        normalize: Normalize = "catalog",
+        plan: Plan | None = None,
+    ) -> None:
+        if normalize not in get_args(Normalize):
+            raise InputError(
+                f"normalize is {normalize!r}; it must be one of {', '.join(get_args(Normalize))}."
+            )
+        self.normalize: Normalize = normalize
+        if isinstance(backend, Backend):
+            self._backend, self._name = backend, f"{backend.name}:{backend.device}"
+        else:
+            self._backend, spec = open_backend(
+                backend, lambda opened: checks.cannot_serve(opened, index, normalize)
+            )
+            self._name = str(spec)
+        self._changes = threading.Lock()
+        self._loaded = self._load(index)
+        if plan is not None:
+            self.use_plan(plan)
+
+    @property
+    def index(self) -> Index:
+        """The index that the next search begins on."""
+        return self._loaded.index
+
+    @property
+    def plan(self) -> Plan | None:
+        """The plan in use, if any."""
+        return self._loaded.plan
+
+    @property
+    def backend(self) -> str:
+        """The config string that opens this engine's backend."""
+        return self._name
+
+    @property
+    def device(self) -> str:
+        """Where it runs: "cpu", "cuda:0", …"""
+        return self._backend.device
+
+    @property
+    def capabilities(self) -> Capabilities:
+        """What the backend can do on this device."""
+        return self._backend.capabilities
+
+    def _load(self, index: Index) -> _Loaded:
+        reason = checks.cannot_serve(self._backend, index, self.normalize)
+        if reason:
+            raise BackendError(reason)
+        return _Loaded(index, self._backend.load(index), None)
+
+    def replace(self, index: Index) -> None:
+        """Go over to another index.
+
+        Searches that have begun end on the index that they began on, and say which
+        (``beams.fingerprint``); a plan for the old index is dropped.
+
+        Raises:
+            BackendError: the backend cannot serve the new index; the old one stays.
+        """
+        loaded = self._load(index)
+        with self._changes:
+            self._loaded = loaded
+
+    def use_plan(self, plan: Plan) -> None:
+        """Follow a plan from now on; steps of another shape are left to the backend.
+
+        Raises:
+            InputError: the plan was measured for another device, index or normalizer.
+        """
+        with self._changes:
+            loaded = self._loaded
+            misfit = plan.misfit(
+                self._backend.name,
+                self.device,
+                self._backend.device_name,
+                loaded.index.fingerprint,
+                self.normalize,
+            )
+            if misfit:
+                raise InputError(misfit)
+            unable = set(plan.steps) - set(self.capabilities.projections)
+            if unable:
+                raise InputError(
+                    f"The plan asks for the {unable.pop()} projection, which the backend "
+                    f"{self._backend.name!r} lacks; run warm_up again."
+                )
+            self._loaded = replace(loaded, plan=plan)
+
+    def begin(
+        self,
+        batch: int | None = None,
+        requests: Sequence[Any] | None = None,
+        prefix: Any = None,
+    ) -> Beams:
+        """The beams before the first step: one per request, at the root or at its prefix.
+
+        Args:
+            batch: B; may be left out where ``prefix`` says it.
+            requests: the targeting of each request, or None without any.
+            prefix: [B, p] tokens that each request's semantic IDs must begin with. A prefix that
+                no semantic ID begins with leaves its request empty.
+
+        Raises:
+            InputError: a batch below 1, or prefixes that do not fit it.
+        """
+        if prefix is not None and not isinstance(prefix, (list, tuple)):
+            prefix = prefix.tolist()
+        if batch is None:
+            if prefix is None:
+                raise InputError("begin needs batch, the number of requests.")
+            batch = len(prefix)
+        batch = checks.whole_number(batch, "batch")
+        if requests is not None:
+            raise BackendError(
+                f"The backend {self._backend.name!r} offers no targeting, so requests must be None."
+            )
+        loaded = self._loaded
+        tokens, rows, finished = checks.given_prefixes(loaded.index, prefix, batch)
+        search = Search(loaded.index, loaded.tables, batch, None)
+        return self._backend.begin(search, tokens, rows, finished)
+
+    def step(
+        self,
+        beams: Beams,
+        width: int,
+        *,
+        hidden: Any = None,
+        head: Any = None,
+        bias: Any = None,
+        logits: Any = None,
+        bonus: Any = None,
+        nudge: Any = None,
+    ) -> Beams:
+        """Decode one level: the ``width`` best of all valid continuations of each request.
+
+        B requests, M places (``beams.width``), V the level's codebook, d the hidden size.
+
+        Args:
+            beams: from ``begin`` or the step before.
+            width: how many beams to keep per request.
+            hidden: [B, M, d], with ``head``.
+            head: [V, d], in the dtype of ``hidden``.
+            bias: [V].
+            logits: [B, M, V], in place of hidden and head.
+            bonus: float32 [B, M, V]; joins the score and is carried on.
+            nudge: float32 [B, M, V]; counts in this step's choice alone.
+
+        Raises:
+            InputError: a wrong shape, dtype or device, or no level left.
+            BackendError: the backend cannot do what is asked.
+        """
+        width = checks.width_for(self._backend, width)
+        inputs = checks.step_inputs(
+            self._backend, beams, width, hidden, head, bias, logits, bonus, nudge
+        )
+        inputs = replace(inputs, projection=self._planned(beams, inputs))
+        return self._backend.step(beams, inputs, self.normalize)
+
+    def candidates(
+        self,
+        beams: Beams,
+        *,
+        hidden: Any = None,
+        head: Any = None,
+        bias: Any = None,
+        logits: Any = None,
+        bonus: Any = None,
+    ) -> Candidates:
+        """The first half of a step: every valid continuation of every beam, scored.
+
+        Arguments and errors are those of ``step``.
+        """
+        self._needs_halves()
+        inputs = checks.step_inputs(
+            self._backend, beams, beams.width, hidden, head, bias, logits, bonus, None
+        )
+        inputs = replace(inputs, projection=self._planned(beams, inputs))
+        return self._backend.candidates(beams, inputs, self.normalize)
+
+    def select(self, beams: Beams, candidates: Candidates, width: int, key: Any = None) -> Beams:
+        """The second half: keep the ``width`` best candidates of each request.
+
+        Args:
+            beams: the beams that the candidates came from.
+            candidates: from ``candidates``.
+            width: how many beams to keep per request.
+            key: float32 [B, M, S], what to rank by; the candidates' scores when None.
+        """
+        self._needs_halves()
+        width = checks.width_for(self._backend, width)
+        keys = None
+        if key is not None:
+            keys = checks.selection_keys(self._backend, candidates.scores, key)
+        return self._backend.select(beams, candidates, width, keys)
+
+    def search(
+        self,
+        score: Score,
+        widths: Sequence[int],
+        batch: int | None = None,
+        requests: Sequence[Any] | None = None,
+        prefix: Any = None,
+    ) -> Beams:
+        """All steps: ``score(step, beams)`` is asked for each level, from 1.
+
+        Args:
+            score: returns (hidden, head), (hidden, head, bias) or logits, shaped as ``step`` says.
+            widths: one per level that the prefix leaves.
+            batch: as in ``begin``.
+            requests: as in ``begin``.
+            prefix: as in ``begin``.
+        """
+        beams = self.begin(batch, requests, prefix)
+        levels = beams.search.index.length - beams.step
+        if len(widths) != levels:
+            raise InputError(
+                f"widths has {len(widths)} entries, but {levels} levels are left to decode: give "
+                f"one per level."
+            )
+        for width in widths:
+            said = score(beams.step + 1, beams)
+            if isinstance(said, tuple):
+                if not 2 <= len(said) <= 3:
+                    raise InputError(
+                        f"score returned a tuple of {len(said)}; it must be (hidden, head) or "
+                        f"(hidden, head, bias)."
+                    )
+                bias = said[2] if len(said) == 3 else None
+                beams = self.step(beams, width, hidden=said[0], head=said[1], bias=bias)
+            else:
+                beams = self.step(beams, width, logits=said)
+        return beams
+
+    def results(self, beams: Beams, k: int = 10) -> list[RequestHits]:
+        """Each request's ``k`` best items, or as many as there are.
+
+        Several items on one semantic ID come in input order, under one score; an item that two
+        semantic IDs reach counts once, at its best score.
+
+        Raises:
+            InputError: levels are left to decode, or k is below 1.
+        """
+        k = checks.whole_number(k, "k")
+        index = beams.search.index
+        rows, finished, count, scores = (
+            self._backend.to_host(array)
+            for array in (beams.rows, beams.finished, beams.count, beams.scores)
+        )
+        if ((rows != -1) & ~finished).any():
+            raise InputError(
+                f"{beams.step} of {index.length} levels are decoded; results needs all of them."
+            )
+        found = generated_items(index, scores, rows, count)
+        return hits_of(index, found, count, k)
+
+    def warm_up(
+        self,
+        batch: int,
+        widths: Sequence[int],
+        head: Any,
+        prefix: Any = None,
+        repeats: int = 7,
+    ) -> Plan:
+        """Time the full and the selective projection of every step, and follow the faster ones.
+
+        The hidden states are rows of the head, so the beams spread over the catalog as a model's
+        would not exactly, but as many of them as a model's.
+
+        Args:
+            batch: the number of requests to measure with.
+            widths: one per level that the prefix leaves.
+            head: [V, d], or one such per level: the output embeddings, on the engine's device.
+            prefix: as in ``begin``.
+            repeats: how often each step is timed; the medians decide.
+
+        Returns:
+            the plan, which the engine follows from now on.
+        """
+        backend = self._backend
+        repeats = checks.whole_number(repeats, "repeats")
+        beams = self.begin(batch, prefix=prefix)
+        loaded = _Loaded(beams.search.index, beams.search.tables, None)
+        start, levels = beams.step, beams.search.index.length - beams.step
+        heads = list(head) if isinstance(head, (list, tuple)) else [head] * levels
+        if len(widths) != levels or len(heads) != levels:
+            raise InputError(
+                f"{levels} levels are left to decode, with {len(widths)} widths and "
+                f"{len(heads)} heads: give one per level."
+            )
+        chooser = np.random.default_rng(0)
+        steps: list[Projection] = []
+        timings = []
+        for width, given in zip(widths, heads, strict=True):
+            width = checks.width_for(backend, width)
+            table = backend.asarray(given, what="head")
+            picks = chooser.integers(0, table.shape[0], beams.search.batch * beams.width)
+            hidden = table[picks.tolist()]
+            hidden = hidden.reshape(beams.search.batch, beams.width, table.shape[-1])
+            inputs = checks.step_inputs(
+                backend, beams, width, hidden, table, None, None, None, None
+            )
+            timed = self._timed(beams, inputs, repeats)
+            steps.append(min(timed, key=lambda projection: timed[projection]))
+            timings.append({str(name): seconds * 1e3 for name, seconds in timed.items()})
+            beams = backend.step(beams, replace(inputs, projection=steps[-1]), self.normalize)
+        plan = Plan(
+            backend.name,
+            self.device,
+            backend.device_name,
+            loaded.index.fingerprint,
+            self.normalize,
+            checks.dtype_name(table),
+            int(table.shape[-1]),
+            beams.search.batch,
+            start,
+            tuple(int(width) for width in widths),
+            tuple(steps),
+            tuple(timings),
+        )
+        self.use_plan(plan)
+        return plan
+
+    def _timed(self, beams: Beams, inputs: StepInputs, repeats: int) -> dict[Projection, float]:
+        """The median seconds of each projection that can serve this step, measured in turns."""
+        projections = self.capabilities.projections
+        if self.normalize == "all" and "full" in projections:
+            projections = ("full",)  # its normalizer needs every logit anyway
+        seconds: dict[Projection, list[float]] = {projection: [] for projection in projections}
+        for turn in range(repeats + 1):
+            for projection, taken in seconds.items():
+                self._backend.synchronize()
+                began = time.perf_counter()
+                self._backend.step(beams, replace(inputs, projection=projection), self.normalize)
+                self._backend.synchronize()
+                if turn:  # the first turn warms caches and allocators
+                    taken.append(time.perf_counter() - began)
+        return {projection: statistics.median(taken) for projection, taken in seconds.items()}
+
+    def _planned(self, beams: Beams, inputs: StepInputs) -> Projection | None:
+        plan, hidden = self._loaded.plan, inputs.hidden
+        if plan is None or hidden is None or plan.fingerprint != beams.fingerprint:
+            return None
+        return plan.projection(
+            beams.step,
+            beams.width,
+            inputs.width,
+            int(hidden.shape[2]),
+            checks.dtype_name(hidden),
+        )
+
+    def _needs_halves(self) -> None:
+        if "candidates" not in self.capabilities.guidance:
+            raise BackendError(
+                f"The backend {self._backend.name!r} does not offer the two halves of a step."
+            )
+
+    def __repr__(self) -> str:
+        return f"Engine({self.index!r}, backend={self.backend!r}, normalize={self.normalize!r})"

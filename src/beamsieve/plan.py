@@ -1,0 +1,110 @@
+"""The plan: for each step, whether the full or the selective projection was measured faster.
+
+Which of the two wins depends on the device, the dtype, the batch, the width and how many tokens may
+follow a beam, so ``Engine.warm_up`` measures instead of guessing (ZeroGR, hybrid projection
+selection). The plan stays fixed until the next plan or index: the two projections may round
+differently, and a request's result must not change from one call to the next. For the same reason
+a plan holds for any batch size, whatever the one that it was measured with.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any, get_args
+
+from beamsieve.errors import InputError
+from beamsieve.interface import Projection
+
+_FORMAT = 1
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What ``warm_up`` measured, and what follows from it.
+
+    Attributes:
+        backend: the backend's name.
+        device: its device.
+        device_name: the processor's or graphics card's own name.
+        fingerprint: of the index.
+        normalize: the engine's normalizer.
+        dtype: of hidden states and heads.
+        hidden_size: d.
+        batch: how many requests it was measured with.
+        start: how many tokens a prefix gave, 0 without one.
+        widths: the width of each step.
+        steps: for each step, the faster projection.
+        milliseconds: for each step, the median time of each projection that was tried.
+    """
+
+    backend: str
+    device: str
+    device_name: str
+    fingerprint: str
+    normalize: str
+    dtype: str
+    hidden_size: int
+    batch: int
+    start: int
+    widths: tuple[int, ...]
+    steps: tuple[Projection, ...]
+    milliseconds: tuple[dict[str, float], ...]
+
+    def save(self, path: str | Path) -> None:
+        """Write it as JSON."""
+        Path(path).write_text(json.dumps({"format": _FORMAT, **asdict(self)}, indent=2) + "\n")
+
+    @classmethod
+    def load(cls, path: str | Path) -> Plan:
+        """Read what ``save`` wrote.
+
+        Raises:
+            InputError: the file is no plan, or of another format.
+        """
+        try:
+            values = json.loads(Path(path).read_text())
+            if values.pop("format") != _FORMAT:
+                raise ValueError("another format")
+            plan = cls(**_with_tuples(values))
+            if not (len(plan.widths) == len(plan.steps) == len(plan.milliseconds)):
+                raise ValueError("lists of unequal length")
+            if not set(plan.steps) <= set(get_args(Projection)):
+                raise ValueError("an unknown projection")
+        except (OSError, ValueError, TypeError, KeyError, AttributeError) as error:
+            raise InputError(
+                f"{path} is no plan that this version reads ({error}); run warm_up and save again."
+            ) from error
+        return plan
+
+    def misfit(
+        self, backend: str, device: str, device_name: str, fingerprint: str, normalize: str
+    ) -> str | None:
+        """Why this plan does not hold there, in a sentence; None if it does."""
+        for what, mine, other in (
+            ("backend", self.backend, backend),
+            ("device", self.device, device),
+            ("processor", self.device_name, device_name),
+            ("index", self.fingerprint, fingerprint),
+            ("normalizer", self.normalize, normalize),
+        ):
+            if mine != other:
+                return (
+                    f"This plan was measured for the {what} {mine}, not {other}; run warm_up again."
+                )
+        return None
+
+    def projection(
+        self, step: int, beams: int, width: int, hidden_size: int, dtype: str
+    ) -> Projection | None:
+        """What to do in the step that takes ``step`` tokens further; None for another shape."""
+        at = step - self.start
+        if not 0 <= at < len(self.steps) or (self.hidden_size, self.dtype) != (hidden_size, dtype):
+            return None
+        before = self.widths[at - 1] if at else 1
+        return self.steps[at] if (before, self.widths[at]) == (beams, width) else None
+
+
+def _with_tuples(values: dict[str, Any]) -> dict[str, Any]:
+    return {name: tuple(v) if isinstance(v, list) else v for name, v in values.items()}
