@@ -67,8 +67,9 @@ def same(found: Any, expected: Any) -> bool:
         return found.keys() == expected.keys() and all(same(found[k], expected[k]) for k in found)
     if isinstance(found, list) and isinstance(expected, list):
         return len(found) == len(expected) and all(map(same, found, expected))
-    if isinstance(found, float) or isinstance(expected, float):
-        return not isinstance(found, str | bool) and abs(found - expected) < 2 * 10**-DIGITS
+    numbers = {type(found), type(expected)}
+    if float in numbers and numbers <= {float, int}:
+        return bool(abs(found - expected) < 2 * 10**-DIGITS)
     return type(found) is type(expected) and bool(found == expected)
 
 
