@@ -39,11 +39,6 @@ class Commands(TyperGroup):
         words = [word for word in words[:end] if word != "--debug"] + words[end:]
         try:
             code = super().main(words, prog_name or "beamsieve", complete_var, False, **extra)
-            sys.stdout.flush()
-        except BrokenPipeError:
-            # The reader has enough (`| head`); stop Python from complaining at exit too.
-            os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
-            sys.exit(failures.PIPE_CLOSED)
         except Exception as error:
             if debug:
                 traceback.print_exc()
@@ -52,11 +47,17 @@ class Commands(TyperGroup):
         sys.exit(code or 0)
 
     def invoke(self, ctx: Any) -> Any:
-        """Run the command; Ctrl-C ends it with a line and exit code 130."""
+        """Run the command; Ctrl-C ends it with a line, a reader that has enough without one."""
         try:
-            return super().invoke(ctx)
+            result = super().invoke(ctx)
+            sys.stdout.flush()
         except KeyboardInterrupt:
             failures.fail("interrupted; no half-written file is left.", failures.INTERRUPTED)
+        except BrokenPipeError:
+            # What is still buffered would be complained about at exit.
+            os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+            raise typer.Exit(failures.PIPE_CLOSED) from None
+        return result
 
 
 app = typer.Typer(

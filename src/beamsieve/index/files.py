@@ -79,8 +79,9 @@ def write_file(
         with aside.open("rb") as file:
             os.fsync(file.fileno())
         aside.replace(target)
-    except OSError as error:
-        raise IndexFileError(f"{path}: cannot be written: {error.strerror or error}.") from error
+    except (OSError, SafetensorError) as error:
+        reason = getattr(error, "strerror", None) or error
+        raise IndexFileError(f"{path}: cannot be written: {reason}.") from error
     finally:
         aside.unlink(missing_ok=True)
     report("writing the index", 2, 2)
