@@ -3,7 +3,7 @@
 Every live beam proposes the tokens that may follow it, each with a score; every finished beam
 proposes itself. The best of all proposals of a request become its next beams. The step has two
 halves, :func:`candidates` and :func:`select`, for guidance that must see the proposals before the
-choice; :func:`step` is both in one.
+choice; :func:`step` is both in one. The contract's six numbered rules are marked in the margin.
 
 Guidance may add to a candidate in two ways: a *bonus* joins its score and is carried on; a *nudge*
 counts in this step's choice alone. A finished beam is past guidance: neither applies to it.
@@ -92,12 +92,12 @@ def candidates(
             continue
         prefix = trie.prefixes[beams.step][beams.rows[b, m]]
         valid = trie.children(prefix)
-        kept = [v for v in valid if permits is None or permits(b, (*prefix, v))]
+        kept = [v for v in valid if permits is None or permits(b, (*prefix, v))]  # 1: candidates
         codebook = range(trie.codebooks[beams.step])
         over = {"all": codebook, "catalog": valid, "eligible": kept}[normalize]
-        log_p = log_probabilities(logits[b, m], over)
+        log_p = log_probabilities(logits[b, m], over)  # 2 and 3: logits to log-probabilities
         for slot, v in enumerate(kept):
-            score = beams.scores[b, m] + log_p[v] + bonus[b, m, v]
+            score = beams.scores[b, m] + log_p[v] + bonus[b, m, v]  # 4: score
             found.tokens[b, m, slot] = v
             found.scores[b, m, slot] = score if np.isfinite(score) else -np.inf
             found.rows[b, m, slot] = trie.row[*prefix, v]
@@ -108,7 +108,7 @@ def add_nudge(found: Candidates, nudge: Any) -> NDArray[np.float64]:
     """Keys [B, M, S]: score plus ``nudge[b, m, token]``; a finished beam's key is its score."""
     keys = found.scores.copy()
     for b, m, slot in np.argwhere(found.tokens != -1):
-        keys[b, m, slot] += nudge[b, m, found.tokens[b, m, slot]]
+        keys[b, m, slot] += nudge[b, m, found.tokens[b, m, slot]]  # 5: key
     return keys
 
 
@@ -126,7 +126,7 @@ def select(trie: Trie, beams: Beams, found: Candidates, width: int, keys: Any = 
     for b in range(len(beams.count)):
         # Within a beam the slots are in token order.
         ranked = sorted((-keys[b, m, slot], m, slot) for m, slot in np.argwhere(alive[b]))
-        for minus_key, m, slot in ranked[:width]:
+        for minus_key, m, slot in ranked[:width]:  # 6: the best of all beams
             tokens = (*beams.tokens[b, m].tolist(), int(found.tokens[b, m, slot]))
             append(trie, kept, b, tokens, found.scores[b, m, slot], -minus_key, m)
     return kept

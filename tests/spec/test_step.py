@@ -124,6 +124,13 @@ def test_a_dead_candidate_stays_dead_whatever_its_key() -> None:
     assert kept.keys[0].tolist() == [3.0, 2.0, 1.0, -INF]
 
 
+def test_a_dead_candidate_shows_its_token_and_a_score_of_minus_infinity() -> None:
+    logits, bonus = [[[0.0, NAN, 0.0, 0.0]]], [[[0.0, 0.0, NAN, INF]]]
+    found = candidates(FLAT, begin(FLAT, 1), logits, bonus=bonus)
+    assert found.tokens[0, 0].tolist() == [0, 1, 2, 3]
+    assert found.scores[0, 0, 1:].tolist() == [-INF, -INF, -INF]
+
+
 def test_a_finished_beam_competes_unchanged() -> None:
     trie = Trie([(0,), (1, 0), (1, 1)])
     beams = step(trie, begin(trie, 1), 2, [[[0.0, np.log(3.0)]]])
