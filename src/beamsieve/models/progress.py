@@ -16,8 +16,8 @@ class Bar:
         self._progress = progress
         self._task = progress.add_task("", total=None, note="", state="")
 
-    def begin(self, what: str, total: int) -> None:
-        """Start a stretch of ``total`` pieces of work."""
+    def begin(self, what: str, total: int | None) -> None:
+        """Start a stretch of ``total`` pieces of work; None where that is not known."""
         self._progress.reset(self._task, total=total, description=what)
 
     def advance(self, state: str = "", by: int = 1) -> None:

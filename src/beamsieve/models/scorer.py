@@ -58,10 +58,10 @@ class DecoScorer:
 
     def __call__(self, step: int, beams: SpeltBeams) -> tuple[Tensor, Tensor, Tensor]:
         """Hidden states [B, W, e], head [V, e] and bias [V] for step ``step``, from 1."""
-        tokens = _as_tensor(beams.tokens, self._first.device)
+        tokens = as_tensor(beams.tokens, self._first.device)
         with torch.no_grad():
             hidden = self._first.expand(-1, tokens.shape[1], -1)
-            self._reorder(_as_tensor(beams.parents, self._first.device))
+            self._reorder(as_tensor(beams.parents, self._first.device))
             # One token per step; more only where the search began with a prefix.
             while self._spelt < step - 1:
                 hidden = self._append(tokens[:, :, self._spelt])
@@ -98,7 +98,7 @@ class DecoScorer:
         return hidden
 
 
-def _as_tensor(array: Any, device: torch.device) -> Tensor:
+def as_tensor(array: Any, device: torch.device) -> Tensor:
     """Beams of any backend as tensors on the model's device, without a copy where possible."""
     tensor = array if isinstance(array, Tensor) else torch.utils.dlpack.from_dlpack(array)
     return tensor.to(device)
