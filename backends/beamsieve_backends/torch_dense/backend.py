@@ -34,7 +34,7 @@ from beamsieve_backends.torch_dense.products import (
     true_float32,
 )
 from beamsieve_backends.torch_dense.selection import Survivors, keep_best, tile_threshold
-from beamsieve_backends.torch_dense.sums import sum_per_beam, tree_sum
+from beamsieve_backends.torch_dense.sums import Mass, shift_of, sum_per_beam, tree_sum
 from beamsieve_backends.torch_dense.tables import LARGEST_TILE, DeviceTable, load_tables
 from beamsieve_backends.torch_dense.tiles import Tiles, expand
 
@@ -46,25 +46,28 @@ _FULL_ABOVE = {"cpu": 0.25, "cuda": 1 / 64}
 
 @dataclass(frozen=True)
 class _Scored:
-    """The candidates of a step with their log-probabilities' parts.
-
-    ``logits`` [n, T] are -inf where a slot is empty or its logit unusable; ``mass`` [n] is the
-    normalizer of each tile's beam, 0 where there is none.
-    """
+    """The candidates of a step with what their scores are made of."""
 
     tiles: Tiles
     logits: Tensor
-    mass: Tensor
+    """float32 [n, T]; -inf where a slot is empty or its logit unusable."""
+    largest: Tensor
+    """float32 [n]; of each tile's beam, as in ``Mass``."""
+    log_sum: Tensor
+    """float32 [n]; of each tile's beam, 0 where all is dead."""
     base: Tensor
     """float32 [n]; the score of each tile's beam."""
 
     def scores(self, at: Tensor | None = None) -> Tensor:
         """float32 [n, T], or the rows ``at`` of it: cumulative scores without guidance."""
-        logits, mass, base = self.logits, self.mass, self.base
+        parts = (self.logits, self.largest[:, None], self.log_sum[:, None], self.base[:, None])
         if at is not None:
-            logits, mass, base = logits[at], mass[at], base[at]
-        # In this order both roundings keep the order of the logits.
-        return base[:, None] + (logits - mass[:, None])
+            parts = tuple(part.index_select(0, at) for part in parts)  # type: ignore[assignment]
+        return cumulative(*parts)
+
+    def best(self) -> Tensor:
+        """float32 [n]; the best score of each tile without guidance."""
+        return cumulative(self.logits.amax(1), self.largest, self.log_sum, self.base)
 
 
 class TorchBackend(Backend):
@@ -202,7 +205,7 @@ class TorchBackend(Backend):
         tiles = scored.tiles
         scores = keys = None
         if inputs.bonus is None and inputs.nudge is None:
-            best = scored.base + (scored.logits.amax(1) - scored.mass)
+            best = scored.best()
         else:
             scores = _with_guidance(scored.scores(), tiles, inputs.bonus)
             keys = _with_guidance(scores, tiles, inputs.nudge)
@@ -250,14 +253,17 @@ class TorchBackend(Backend):
                 )
         logits = _usable(logits, table, tiles)
         if mass is None:
-            mass = _log_mass(logits, table, tiles, beam_count)
-        mass = torch.where(mass == -torch.inf, 0.0, mass).index_select(0, tiles.beam)
+            mass = _mass(logits, table, tiles, beam_count)
+        largest = mass.largest.index_select(0, tiles.beam)
+        log_sum = shift_of(mass.log_sum).index_select(0, tiles.beam)
         if tiles.own is not None:
             # A finished beam's candidate is the beam itself: log-probability 0 in slot 0.
             own = tiles.own[:, None]
             logits = torch.where(own, table.mask[min(1, table.tile)], logits)
-            mass = torch.where(tiles.own, 0.0, mass)
-        return _Scored(tiles, logits, mass, beams.scores.reshape(-1).index_select(0, tiles.beam))
+            largest = torch.where(tiles.own, 0.0, largest)
+            log_sum = torch.where(tiles.own, 0.0, log_sum)
+        base = beams.scores.reshape(-1).index_select(0, tiles.beam)
+        return _Scored(tiles, logits, largest, log_sum, base)
 
     def _projection(
         self, inputs: StepInputs, table: DeviceTable, normalize: Normalize
@@ -296,14 +302,20 @@ def _usable(logits: Tensor, table: DeviceTable, tiles: Tiles) -> Tensor:
     return torch.nan_to_num_(logits, nan=-torch.inf, posinf=-torch.inf, neginf=-torch.inf)
 
 
-def _log_mass(logits: Tensor, table: DeviceTable, tiles: Tiles, beams: int) -> Tensor:
-    """float32 [N]: log of the sum of exponentials over each beam's slots; -inf where none is."""
+def cumulative(logits: Tensor, largest: Tensor, log_sum: Tensor, base: Tensor) -> Tensor:
+    """``base + log-probability``; each rounding on the way keeps the order of the logits."""
+    return base + ((logits - largest) - log_sum)
+
+
+def _mass(logits: Tensor, table: DeviceTable, tiles: Tiles, beams: int) -> Mass:
+    """The mass of each beam's slots."""
     largest = logits.new_full((beams,), -torch.inf)
     largest.scatter_reduce_(0, tiles.beam, logits.amax(1), "amax")
-    shift = torch.where(largest == -torch.inf, 0.0, largest)
-    shares = (logits - shift.index_select(0, tiles.beam)[:, None]).exp_()
+    largest = shift_of(largest)
+    shares = (logits - largest.index_select(0, tiles.beam)[:, None]).exp_()
     most = -(-table.widest // table.tile)
-    return sum_per_beam(tree_sum(shares), tiles.beam, tiles.rank, beams, most).log_() + shift
+    sums = sum_per_beam(tree_sum(shares), tiles.beam, tiles.rank, beams, most)
+    return Mass(largest, sums.log_())
 
 
 def _with_guidance(scores: Tensor, tiles: Tiles, values: Tensor | None) -> Tensor:

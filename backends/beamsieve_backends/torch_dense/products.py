@@ -25,6 +25,7 @@ import torch
 from torch import Tensor
 
 from beamsieve.interface import StepInputs
+from beamsieve_backends.torch_dense.sums import Mass, shift_of
 from beamsieve_backends.torch_dense.tables import DeviceTable
 from beamsieve_backends.torch_dense.tiles import Tiles
 
@@ -53,11 +54,11 @@ def full_logits(
     places: int,
     multiply: Multiply,
     whole: bool,
-) -> tuple[Tensor, Tensor | None]:
+) -> tuple[Tensor, Mass | None]:
     """Every beam against the whole codebook, or the caller's logits; the valid columns picked.
 
     Returns:
-        float32 [n, T], and, if ``whole``, float32 [N]: the log of the mass of the whole codebook.
+        float32 [n, T], and, if ``whole``, each beam's mass over the whole codebook.
     """
     rows, head, bias = _rows_of(inputs)
     block = block_rows(places)
@@ -76,12 +77,14 @@ def full_logits(
             if bias is not None:
                 logits = logits.add_(bias)
         if whole:
-            masses.append(_log_mass(logits))
+            masses.append(_mass(logits))
         place = (tiles.beam[begin:end] - at * block).mul_(vocabulary)[:, None]
         place = (place + tiles.tokens[begin:end]).view(-1)
         picked[begin:end] = logits.reshape(-1).index_select(0, place).view(-1, table.tile)
         begin = end
-    return picked, torch.cat(masses)[: len(rows)] if whole else None
+    if not whole:
+        return picked, None
+    return picked, Mass(*(torch.cat(parts)[: len(rows)] for parts in zip(*masses, strict=True)))
 
 
 def selective_logits(inputs: StepInputs, table: DeviceTable, tiles: Tiles) -> Tensor:
@@ -112,12 +115,11 @@ def _padded(rows: Tensor, block: int) -> Tensor:
     return torch.cat([rows, rows.new_zeros(missing, rows.shape[1])]) if missing else rows
 
 
-def _log_mass(logits: Tensor) -> Tensor:
-    """[R, V] to [R]: log of the sum of exponentials over usable logits; -inf where none is."""
+def _mass(logits: Tensor) -> Mass:
+    """The mass of each row of [R, V]."""
     usable = torch.nan_to_num(logits.float(), nan=-torch.inf, posinf=-torch.inf, neginf=-torch.inf)
-    largest = usable.amax(-1, keepdim=True)
-    shift = torch.where(largest == -torch.inf, 0.0, largest)
-    return (usable - shift).exp_().sum(-1).log_() + shift.squeeze(-1)
+    largest = shift_of(usable.amax(-1))
+    return Mass(largest, (usable - largest[:, None]).exp_().sum(-1).log_())
 
 
 def _sampled(hidden: Tensor, head: Tensor, tiles: Tiles) -> Tensor:

@@ -7,10 +7,30 @@ until one number is left. Adding zeros at the end of a row changes nothing, to t
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import torch
 from torch import Tensor
 
 _GROUP = 64
+
+
+class Mass(NamedTuple):
+    """The normalizer of each beam's log-probabilities, in two parts.
+
+    A log-probability is ``(logit - largest) - log_sum``: subtracting the largest logit first is
+    exact where logits are large, and keeps their small differences.
+    """
+
+    largest: Tensor
+    """float32 [N]; the largest usable logit, 0 where there is none."""
+    log_sum: Tensor
+    """float32 [N]; the log of the sum of ``exp(logit - largest)``; -inf where there is none."""
+
+
+def shift_of(largest: Tensor) -> Tensor:
+    """``largest``, or 0 where every logit is -inf, so that nothing subtracts -inf from -inf."""
+    return torch.where(largest == -torch.inf, 0.0, largest)
 
 
 def tree_sum(values: Tensor) -> Tensor:
