@@ -101,6 +101,10 @@ def distinct(values: pa.Array) -> tuple[pa.Array, NDArray[np.int64] | None]:
 
     The second is None when all values are distinct already.
     """
+    if pa.types.is_int64(values.type):
+        ordered = np.sort(values.to_numpy())
+        if not (ordered[1:] == ordered[:-1]).any():
+            return values, None
     encoded = values.dictionary_encode()
     if len(encoded.dictionary) == len(values):
         return values, None

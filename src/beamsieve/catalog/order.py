@@ -54,11 +54,13 @@ class SidOrder:
         """
         parents = np.zeros(1, np.int64)
         for step in range(1, self.length + 1):
-            is_entry = self.is_new(step)
-            places = np.flatnonzero(is_entry)
-            row_starts = np.empty(len(parents) + 1, np.int64)
-            row_starts[:-1] = (np.cumsum(is_entry) - is_entry)[parents]
-            row_starts[-1] = len(places)
+            places = np.flatnonzero(self.is_new(step))
+            first_children = np.flatnonzero(self.difference[places] < step - 1)
+            if step == 1:
+                first_children = np.zeros(1, np.int64)
+            if len(first_children) < len(parents):  # some semantic IDs end above this level
+                first_children = np.searchsorted(places, parents)
+            row_starts = np.append(first_children, len(places))
             yield row_starts, places
             parents = places
 
