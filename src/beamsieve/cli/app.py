@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import signal
 import sys
@@ -18,6 +19,11 @@ from beamsieve.cli.bench import bench
 from beamsieve.cli.catalogs import build, inspect, verify
 from beamsieve.cli.demo import demo
 from beamsieve.cli.models import recommend, train
+
+log_lines = failures.LogLines()
+logger = logging.getLogger("beamsieve")
+logger.addHandler(log_lines)
+logger.setLevel(logging.INFO)
 
 
 class Commands(TyperGroup):
@@ -37,6 +43,7 @@ class Commands(TyperGroup):
         end = words.index("--") if "--" in words else len(words)
         debug = "--debug" in words[:end]
         words = [word for word in words[:end] if word != "--debug"] + words[end:]
+        log_lines.debug = debug
         try:
             code = super().main(words, prog_name or "beamsieve", complete_var, False, **extra)
         except Exception as error:

@@ -14,6 +14,8 @@ import typer
 from beamsieve.cli.failures import fail
 from beamsieve.cli.output import (
     JsonOption,
+    check_folder,
+    named_columns,
     print_json,
     print_pairs,
     print_table,
@@ -89,7 +91,7 @@ def build(
     from beamsieve.index import Index
 
     began = time.perf_counter()
-    _check_folder(output)
+    check_folder(output)
     rows = _read(catalog, format, _sizes(codebooks), end_token, on_error, rejects, column)
     with _reporting() as report:
         index = Index.build(rows, layout, report)
@@ -211,7 +213,7 @@ def _rejects_aside(path: Path | None) -> Iterator[Path | None]:
     if path is None:
         yield None
         return
-    _check_folder(path)
+    check_folder(path)
     aside = path.with_name(f".{path.name}.{os.getpid()}.part")
     aside.touch()
     try:
@@ -255,22 +257,11 @@ def _sizes(text: str | None) -> tuple[int, ...] | int | None:
 
 
 def _columns(texts: list[str] | None) -> Mapping[str, str | list[str]] | None:
-    columns: dict[str, str | list[str]] = {}
-    for text in texts or ():
-        role, _, name = text.partition("=")
-        if not name or role not in ("item", "sid", "title"):
-            raise typer.BadParameter(
-                f"{text!r} names no column; write item=NAME, sid=NAME or title=NAME",
-                param_hint="--column",
-            )
-        columns[role] = name.split(",") if role == "sid" and "," in name else name
-    return columns or None
-
-
-def _check_folder(path: Path) -> None:
-    # Before an hour of work, not after it.
-    if not path.parent.is_dir():
-        raise typer.BadParameter(f"the folder {path.parent} does not exist", param_hint="--output")
+    named = named_columns(texts, ("item", "sid", "title"))
+    return {
+        role: name.split(",") if role == "sid" and "," in name else name
+        for role, name in named.items()
+    } or None
 
 
 def _is_index(path: Path) -> bool:

@@ -12,6 +12,7 @@ code    meaning
 
 from __future__ import annotations
 
+import logging
 import sys
 from typing import NoReturn
 
@@ -44,12 +45,34 @@ OPTIONS = {
     "codebooks=": "--codebooks",
     "columns=": "--column",
     "format=": "--format ",
+    "(other_catalog)": "(--other-catalog)",
+    "Say which one holds": "Say with --column which one holds",
 }
 
 
 def say(message: str) -> None:
     """Print a message as one line on stderr."""
     print(f"beamsieve: {' '.join(message.split())}", file=sys.stderr, flush=True)
+
+
+class LogLines(logging.Handler):
+    """The library's log as lines on stderr: warnings, and which backend "auto" took.
+
+    In debug, all of it.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.debug = False
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        """Whether the record is for the user of a command."""
+        told = record.levelno >= logging.WARNING or record.module == "registry"
+        return told or self.debug
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Print the record."""
+        say(record.getMessage())
 
 
 def fail(message: str, code: int = FAILED) -> NoReturn:

@@ -12,6 +12,8 @@ import typer
 from beamsieve.cli.output import (
     BackendOption,
     JsonOption,
+    check_folder,
+    named_columns,
     print_json,
     print_pairs,
     print_table,
@@ -20,6 +22,7 @@ from beamsieve.cli.output import (
 )
 
 if TYPE_CHECKING:
+    from beamsieve.models.data import Histories
     from beamsieve.models.serving import Recommendation
 
 HistoriesArgument = Annotated[
@@ -30,6 +33,14 @@ HistoriesArgument = Annotated[
 ]
 IndexArgument = Annotated[
     Path, typer.Argument(exists=True, dir_okay=False, help="What `beamsieve build` made.")
+]
+ColumnOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--column",
+        metavar="ROLE=NAME",
+        help="What a column is called: history=items, target=next, user=customer; may be repeated.",
+    ),
 ]
 UnknownOption = Annotated[
     Literal["skip", "refuse"],
@@ -45,28 +56,31 @@ def train(
     ],
     epochs: Annotated[int, typer.Option(min=1, help="Passes over the histories at most.")] = 200,
     minutes: Annotated[
-        float | None, typer.Option(min=0.0, help="Stop at the first epoch's end after this long.")
+        float | None, typer.Option(help="Begin no epoch that would end later; no limit by default.")
     ] = None,
-    batch: Annotated[int, typer.Option(min=1, help="Histories per step.")] = 128,
-    learning_rate: Annotated[float, typer.Option(min=0.0, help="After the warm-up.")] = 1e-3,
+    batch: Annotated[int, typer.Option(min=1, help="Histories per step.")] = 32,
+    learning_rate: Annotated[float, typer.Option(help="After the warm-up.")] = 1e-3,
     patience: Annotated[
         int, typer.Option(min=1, help="Epochs without a better validation loss before the end.")
     ] = 10,
     seed: Annotated[int, typer.Option(min=0, help="Of everything random.")] = 0,
     threads: Annotated[
-        int | None, typer.Option(min=1, help="CPU threads; torch's own choice.")
+        int | None, typer.Option(min=1, help="CPU threads; torch's own choice by default.")
     ] = None,
     device: Annotated[str, typer.Option(help="cpu, cuda or cuda:0.")] = "cpu",
     unknown: UnknownOption = "skip",
+    column: ColumnOption = None,
     resume: Annotated[
         bool, typer.Option("--resume", help="Go on where an interrupted training stopped.")
     ] = False,
     json: JsonOption = False,
 ) -> None:
     """Train a small generator on histories of an index's items."""
+    check_folder(output)
     from beamsieve.models.training import TrainingSettings
     from beamsieve.models.training import train as train_model
 
+    _check_device(device)
     settings = TrainingSettings(
         epochs=epochs,
         minutes=minutes,
@@ -78,7 +92,12 @@ def train(
         device=device,
     )
     report = train_model(
-        histories, index, output, settings=settings, unknown=unknown, resume=resume
+        _read(histories, column),
+        index,
+        output,
+        settings=settings,
+        unknown=unknown,
+        resume=resume,
     ).as_dict()
     if json:
         print_json(report)
@@ -107,45 +126,85 @@ def recommend(
     ] = "catalog",
     batch: Annotated[int, typer.Option(min=1, help="Histories decoded at once.")] = 64,
     unknown: UnknownOption = "skip",
-    metrics: Annotated[
+    column: ColumnOption = None,
+    other_catalog: Annotated[
         bool,
         typer.Option(
-            "--metrics", help="Compare with the histories' targets; Recall and NDCG at 5 and k."
+            "--other-catalog",
+            help="Accept an index of another catalog of the same tokenizer, of newer items, say.",
+        ),
+    ] = False,
+    metrics: Annotated[
+        bool,
+        typer.Option("--metrics", help="Compare with the histories' targets: Recall and NDCG."),
+    ] = False,
+    free_beams: Annotated[
+        bool,
+        typer.Option(
+            "--free-beams",
+            help="With --metrics: search without the filter too, and count beams that are no item.",
         ),
     ] = False,
     json: JsonOption = False,
 ) -> None:
     """Recommend items for each history: a table, or JSON lines with --json or -o."""
+    if output is not None:
+        check_folder(output)
+    from beamsieve.index import Index
+    from beamsieve.models.checkpoint import load_checkpoint
     from beamsieve.models.metrics import Metrics
     from beamsieve.models.serving import recommend as recommend_items
 
-    measured = Metrics(tuple(sorted({min(5, k), k}))) if metrics else None
+    loaded = Index.load(index)
+    model = load_checkpoint(checkpoint, loaded, other_catalog=other_catalog)
+    cut_offs = sorted({cut for cut in (5, 10) if cut < k} | {k})
+    measured = Metrics(cut_offs, model.popular) if metrics else None
     found = recommend_items(
-        checkpoint,
-        index,
-        histories,
+        model,
+        loaded,
+        _read(histories, column),
         k=k,
         width=width,
         backend=backend,
         normalize=normalize,
         batch=batch,
         unknown=unknown,
+        free_beams=free_beams and metrics,
+        other_catalog=other_catalog,
     )
     target = written_aside(output) if output else nullcontext(sys.stdout if json else None)
     with target as lines:
         for recommendation in found:
             if measured is not None:
                 measured.add(recommendation)
-            if lines is None:
-                _show(recommendation)
-            else:
+            if lines is not None:
                 print(to_json(recommendation.as_dict()), file=lines)
+            elif measured is None:
+                _show(recommendation)
     if measured is not None:
-        result = measured.result()
         if json:
-            print_json({"metrics": result})
+            print_json({"metrics": measured.result()})
         else:
-            print_pairs(result)
+            print_pairs(measured.result())
+
+
+def _read(path: Path, columns: list[str] | None) -> Histories:
+    from beamsieve.models.data import HistoryColumns, read_histories
+
+    named = named_columns(columns, ("history", "target", "user"))
+    return read_histories(path, HistoryColumns(**named))
+
+
+def _check_device(device: str) -> None:
+    import torch
+
+    try:
+        torch.zeros(1, device=device)
+    except (RuntimeError, AssertionError) as error:
+        reason = str(error).partition("\n")[0]
+        raise typer.BadParameter(
+            f"torch cannot use {device!r}: {reason}", param_hint="--device"
+        ) from error
 
 
 def _show(found: Recommendation) -> None:

@@ -32,6 +32,34 @@ BackendOption = Annotated[
 WIDTH_WITHOUT_TERMINAL = 200
 
 
+def named_columns(texts: Sequence[str] | None, roles: Sequence[str]) -> dict[str, str]:
+    """What ``--column ROLE=NAME`` says; NAME by role.
+
+    Raises:
+        typer.BadParameter: no such role, or no name.
+    """
+    columns = {}
+    for text in texts or ():
+        role, _, name = text.partition("=")
+        if not name or role not in roles:
+            forms = " or ".join(f"{role}=NAME" for role in roles)
+            raise typer.BadParameter(
+                f"{text!r} names no column; write {forms}", param_hint="--column"
+            )
+        columns[role] = name
+    return columns
+
+
+def check_folder(path: Path) -> None:
+    """Refuse an output whose folder is missing: before the work, not after it.
+
+    Raises:
+        typer.BadParameter: the folder does not exist.
+    """
+    if not path.parent.is_dir():
+        raise typer.BadParameter(f"the folder {path.parent} does not exist", param_hint="--output")
+
+
 def console() -> Console:
     """The terminal, or whatever stdout is now, for tables."""
     from rich.console import Console
