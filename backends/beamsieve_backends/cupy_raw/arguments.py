@@ -1,0 +1,89 @@
+"""The structures that kernels take, mirrored: one NumPy dtype per structure of ``kernels/``.
+
+Every kernel takes exactly one structure by value. ``align=True`` lays its fields out as C does, and
+pointers travel as 64-bit integers.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+_POINTER, _LONG, _INT = np.uint64, np.int64, np.int32
+
+
+def _structure(*parts: tuple[Any, str]) -> np.dtype[Any]:
+    return np.dtype([(name, kind) for kind, names in parts for name in names.split()], align=True)
+
+
+STEP = _structure(
+    (_POINTER, "row_starts tokens bitmap ranks next_starts child_leaf"),
+    (_POINTER, "in_tokens in_scores in_rows in_finished in_count"),
+    (_POINTER, "hidden head bias logits bonus nudge mass eligible"),
+    (_POINTER, "out_tokens out_scores out_keys out_rows out_parents out_finished out_count"),
+    (_POINTER, "scratch masses arrived"),
+    (_LONG, "scratch_stride"),
+    (_INT, "beams width decoded vocabulary words hidden_size"),
+    (_INT, "start_bytes token_bytes rank_bytes next_bytes leaf_bytes bias_type"),
+    (_INT, "normalize capacity eligible_words last_level aligned tile tiles warps_per_beam staged"),
+)
+
+SLOTS_OUT = np.dtype(
+    [
+        ("step", STEP),
+        *((name, _POINTER) for name in ("tokens", "scores", "rows")),
+        ("slots", _LONG),
+    ],
+    align=True,
+)
+
+SLOTS_IN = np.dtype(
+    [
+        ("step", STEP),
+        *(
+            (name, _POINTER)
+            for name in ("tokens", "scores", "rows", "keys", "top_values", "top_places")
+        ),
+        ("slots", _LONG),
+        ("total", _LONG),
+    ],
+    align=True,
+)
+
+SPLIT = np.dtype(
+    [("in", _POINTER), ("out", _POINTER), ("rows", _LONG), ("size", _INT), ("right", _INT)],
+    align=True,
+)
+
+NUDGE = np.dtype(
+    [
+        *((name, _POINTER) for name in ("tokens", "scores", "nudge", "keys")),
+        *((name, _LONG) for name in ("total", "slots", "vocabulary")),
+    ],
+    align=True,
+)
+
+STRUCTURES = {
+    "score_rows": STEP,
+    "score_tiles": STEP,
+    "row_mass": STEP,
+    "list_candidates": SLOTS_OUT,
+    "select_slots": SLOTS_IN,
+    "split_float32": SPLIT,
+    "add_nudge": NUDGE,
+}
+"""The structure that each kernel takes."""
+
+NORMALIZERS = {"all": 0, "catalog": 1, "eligible": 2}
+NUMBER_TYPES = {"float32": 0, "bfloat16": 1, "float16": 2}
+CUDA_TYPES = {"float32": "float", "bfloat16": "bfloat16", "float16": "float16"}
+"""What a kernel's template calls the dtypes."""
+
+
+def structure(kind: np.dtype[Any], **fields: Any) -> Any:
+    """One structure, all zero but the fields given."""
+    values = np.zeros((), kind)
+    for name, value in fields.items():
+        values[name] = value
+    return values

@@ -1,0 +1,211 @@
+"""The backend: ``beamsieve.interface.Backend`` on CUDA C++ kernels, without torch."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from beamsieve.errors import BackendError, InputError
+from beamsieve.interface import (
+    Backend,
+    Beams,
+    Candidates,
+    Capabilities,
+    Normalize,
+    Search,
+    StepInputs,
+)
+from beamsieve_backends.cupy_raw import steps
+from beamsieve_backends.cupy_raw.session import Session, Workspace
+from beamsieve_backends.cupy_raw.tables import MOST_BEAMS, DeviceTables, load_tables
+
+if TYPE_CHECKING:
+    from beamsieve.index import Index
+
+
+class CupyBackend(Backend):
+    """Filter, projection and ordered selection in CUDA kernels that CuPy compiles at first use.
+
+    Arrays are ``cupy.ndarray``. Work goes to CuPy's current stream where the caller chose one, else
+    to torch's current stream where torch is in use, else to the default stream.
+    """
+
+    name: ClassVar[str] = "cupy"
+    requires: ClassVar[str] = "pip install 'beamsieve[cupy]'"
+    kernel_sources: ClassVar[tuple[str, ...]] = (
+        "cupy_raw/kernels/common.cuh",
+        "cupy_raw/kernels/select.cuh",
+        "cupy_raw/kernels/step.cuh",
+        "cupy_raw/kernels/score_rows.cu",
+        "cupy_raw/kernels/score_tiles.cu",
+        "cupy_raw/kernels/row_mass.cu",
+        "cupy_raw/kernels/list_candidates.cu",
+        "cupy_raw/kernels/select_slots.cu",
+        "cupy_raw/kernels/split_float32.cu",
+        "cupy_raw/kernels/add_nudge.cu",
+    )
+
+    def __init__(self, device: str | None = None, options: Mapping[str, str] | None = None) -> None:
+        if options:
+            raise BackendError(
+                f"The backend 'cupy' has no option {next(iter(options))!r}; it has none at all."
+            )
+        self._device = self._open(device)
+        self.device = self._device.name
+        self.device_name = self._device.hardware
+
+    def _open(self, device: str | None) -> Any:
+        from beamsieve_backends.cupy_raw.device import CudaDevice
+
+        kind, _, number = (device or "cuda").partition(":")
+        if kind != "cuda" or not (number or "0").isdecimal():
+            raise BackendError(f"The backend 'cupy' runs on cuda or cuda:N, not on {device!r}.")
+        return CudaDevice(int(number or 0))
+
+    @property
+    def capabilities(self) -> Capabilities:
+        """What it can do."""
+        return Capabilities(
+            devices=("cuda",),
+            dtypes=("float32", "bfloat16", "float16"),
+            projections=("full", "selective"),
+            largest_width=MOST_BEAMS,
+            largest_codebook=1 << 20,
+            tolerance={"float32": 2e-5, "bfloat16": 2e-5, "float16": 2e-5},
+            graph=True,
+        )
+
+    def load(self, index: Index) -> DeviceTables:
+        """Copy the index's tables to the device, as they are."""
+        with self._device.active():
+            return load_tables(self._device, index)
+
+    def begin(
+        self,
+        search: Search,
+        tokens: NDArray[np.int32],
+        rows: NDArray[np.int64],
+        finished: NDArray[np.bool_],
+    ) -> Beams:
+        """One beam per request; the search gets its workspace here."""
+        device = self._device
+        B = search.batch
+        with device.active():
+            search = replace(search, device_requests=Session(device))
+            if tokens.shape[1] == 0 and not rows.any() and not finished.any():
+                return Beams(  # at the root: nothing to copy, so a graph can hold it
+                    step=0,
+                    tokens=device.empty((B, 1, 0), np.int32),
+                    scores=device.full((B, 1), 0, np.float32),
+                    keys=device.full((B, 1), 0, np.float32),
+                    rows=device.full((B, 1), 0, np.int64),
+                    parents=device.full((B, 1), -1, np.int64),
+                    finished=device.full((B, 1), False, np.bool_),
+                    count=device.full((B,), 1, np.int64),
+                    search=search,
+                )
+            there = rows >= 0
+            scores = np.where(there, np.float32(0), np.float32(-np.inf))[:, None]
+            return Beams(
+                step=tokens.shape[1],
+                tokens=device.upload(np.where(there[:, None], tokens, np.int32(-1))[:, None]),
+                scores=device.upload(scores),
+                keys=device.upload(scores),
+                rows=device.upload(rows[:, None]),
+                parents=device.full((B, 1), -1, np.int64),
+                finished=device.upload(finished[:, None]),
+                count=device.upload(there.astype(np.int64)),
+                search=search,
+            )
+
+    def candidates(self, beams: Beams, inputs: StepInputs, normalize: Normalize) -> Candidates:
+        """All candidates in padded slots, scored by the full projection."""
+        with self._device.active():
+            return self._call(beams, inputs, normalize).list_candidates()
+
+    def select(self, beams: Beams, candidates: Candidates, width: int, keys: Array | None) -> Beams:
+        """Keep the best by ``keys``."""
+        table = self._table(beams)
+        keys = candidates.scores if keys is None else keys
+        with self._device.active():
+            return steps.select_slots(self._device, table, beams, candidates, width, keys)
+
+    def step(self, beams: Beams, inputs: StepInputs, normalize: Normalize) -> Beams:
+        """Both halves in one kernel, or two; the full projection puts a matrix product first."""
+        with self._device.active():
+            return self._call(beams, inputs, normalize).run()
+
+    def add_nudge(self, candidates: Candidates, nudge: Array) -> Array:
+        """Keys from scores and a nudge."""
+        with self._device.active():
+            return steps.add_nudge(self._device, candidates, nudge)
+
+    def top(self, values: Any, k: int, workspace: Workspace | None = None) -> tuple[Array, Array]:
+        """The ``k`` largest of each row, in order; equal values by lower place.
+
+        Args:
+            values: float32 [rows, n], n < 2**32; NaN and infinite values are never taken.
+            k: at most 4096.
+            workspace: what to work in; new memory when None.
+
+        Returns:
+            values float32 [rows, k] and places int64 [rows, k]; -inf and -1 behind the end of a row
+            with fewer.
+        """
+        if not 1 <= k <= MOST_BEAMS:
+            raise InputError(f"k must be 1 to {MOST_BEAMS}, not {k}.")
+        device = self._device
+        with device.active():
+            array = device.contiguous(device.accept(values, "values"))
+            rows, n = array.shape
+            best = device.empty((rows, k), np.float32)
+            places = device.empty((rows, k), np.int64)
+            work = workspace or Workspace(device)
+            addresses = {
+                "keys": device.address(array),
+                "top_values": device.address(best),
+                "top_places": device.address(places),
+            }
+            steps.launch_selection(device, work, {"width": k}, addresses, (rows, n), n)
+            if device.capturing():
+                work.keep(array, best, places)
+            return best, places
+
+    def workspace(self) -> Workspace:
+        """Memory for repeated calls of ``top`` on one stream, inside a captured graph for one."""
+        return Workspace(self._device)
+
+    def asarray(self, value: Any, *, what: str) -> Array:
+        """``value`` as a CuPy array, without a copy."""
+        with self._device.active():
+            return self._device.accept(value, what)
+
+    def to_host(self, array: Array) -> NDArray[Any]:
+        """The array as NumPy, complete."""
+        with self._device.active():
+            host: NDArray[Any] = self._device.to_host(array)
+            return host
+
+    def synchronize(self) -> None:
+        """Wait for the caller's stream."""
+        with self._device.active():
+            self._device.synchronize()
+
+    def device_bytes(self, tables: DeviceTables) -> int:
+        """Bytes that ``load`` put on the device."""
+        return tables.nbytes
+
+    def _table(self, beams: Beams) -> Any:
+        tables: DeviceTables = beams.search.tables
+        return tables.tables[beams.step]
+
+    def _call(self, beams: Beams, inputs: StepInputs, normalize: Normalize) -> steps.StepCall:
+        return steps.StepCall(self._device, self._table(beams), beams, inputs, normalize)
+
+
+Array = Any
+"""A ``cupy.ndarray``."""

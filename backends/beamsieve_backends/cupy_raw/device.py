@@ -1,0 +1,233 @@
+"""A CUDA device as this backend uses it: arrays, streams, kernels and products, through CuPy."""
+
+from __future__ import annotations
+
+import ctypes
+import importlib
+import sys
+import threading
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, nullcontext
+from typing import Any
+
+import cupy
+import numpy as np
+from numpy.typing import NDArray
+
+from beamsieve.errors import BackendError, InputError
+from beamsieve_backends.cupy_raw.blas import WORKSPACE_BYTES, Products
+from beamsieve_backends.cupy_raw.sources import expression, source_of
+
+THREADS = 512
+"""Threads of every block, as in ``kernels/common.cuh``."""
+
+
+@contextmanager
+def _allocating_in_capture() -> Iterator[None]:
+    """Let this thread allocate memory while a stream is captured; the graph has no part in it."""
+    relaxed = ctypes.c_int(2)  # CU_STREAM_CAPTURE_MODE_RELAXED
+    exchange = ctypes.CDLL("libcuda.so.1").cuThreadExchangeStreamCaptureMode
+    exchange(ctypes.byref(relaxed))  # now holds the mode before
+    try:
+        yield
+    finally:
+        exchange(ctypes.byref(relaxed))
+
+
+class CudaDevice:
+    """One GPU. ``number`` counts as CUDA does."""
+
+    def __init__(self, number: int) -> None:
+        try:
+            count = cupy.cuda.runtime.getDeviceCount()
+        except cupy.cuda.runtime.CUDARuntimeError as error:
+            raise BackendError(f"CuPy finds no CUDA device: {error}.") from error
+        if not 0 <= number < count:
+            raise BackendError(f"There is no device cuda:{number}; CUDA sees {count} of them.")
+        self.number = number
+        self.name = f"cuda:{number}"
+        properties = cupy.cuda.runtime.getDeviceProperties(number)
+        self.hardware = str(properties["name"].decode())
+        self.multiprocessors = int(properties["multiProcessorCount"])
+        self.shared_bytes = int(properties.get("sharedMemPerBlockOptin", 99 << 10))
+        self._kernels: dict[str, Any] = {}
+        self._lock = threading.Lock()
+        self._threads = threading.local()
+        self._side_stream: Any = None
+
+    @contextmanager
+    def active(self) -> Iterator[None]:
+        """Work on this device, on the caller's stream.
+
+        That is CuPy's current stream where the caller chose one, else torch's current stream where
+        torch runs on CUDA in this process, else the default stream.
+        """
+        with cupy.cuda.Device(self.number):
+            stream = self._torch_stream()
+            chosen = cupy.cuda.ExternalStream(stream, self.number) if stream else nullcontext()
+            with chosen, _allocating_in_capture() if self.capturing() else nullcontext():
+                yield
+
+    def _torch_stream(self) -> int:
+        if cupy.cuda.get_current_stream().ptr != 0:
+            return 0
+        torch = sys.modules.get("torch")
+        if torch is None or not torch.cuda.is_initialized():
+            return 0
+        return int(torch.cuda.current_stream(self.number).cuda_stream)
+
+    def stream(self) -> int:
+        """The current stream's address; 0 for the default one."""
+        return int(cupy.cuda.get_current_stream().ptr)
+
+    def capturing(self) -> bool:
+        """Whether the current stream is being captured into a graph."""
+        return bool(cupy.cuda.runtime.streamIsCapturing(self.stream()))
+
+    def empty(self, shape: Sequence[int], dtype: Any) -> Any:
+        """An array of whatever the memory held."""
+        return cupy.empty(tuple(shape), dtype)
+
+    def full(self, shape: Sequence[int], value: Any, dtype: Any) -> Any:
+        """An array of one value."""
+        return cupy.full(tuple(shape), value, dtype)
+
+    def zeros_at_once(self, count: int, dtype: Any) -> Any:
+        """Zeros that are there already, so that a graph under capture need not make them."""
+        array = cupy.empty(count, dtype)
+        with self._lock:
+            if self._side_stream is None:
+                self._side_stream = cupy.cuda.Stream(non_blocking=True)
+            array.data.memset_async(0, array.nbytes, self._side_stream)
+            self._side_stream.synchronize()
+        return array
+
+    def upload(self, array: NDArray[Any]) -> Any:
+        """A copy of a host array."""
+        return cupy.asarray(np.ascontiguousarray(array))
+
+    def to_host(self, array: Any) -> NDArray[Any]:
+        """A copy on the host, complete."""
+        host: NDArray[Any] = cupy.asnumpy(array)
+        return host
+
+    def contiguous(self, array: Any) -> Any:
+        """The array itself if its rows follow each other in memory, else a copy."""
+        return cupy.ascontiguousarray(array)
+
+    def address(self, array: Any) -> int:
+        """Where the array begins; 0 for None."""
+        return 0 if array is None else int(array.data.ptr)
+
+    def accept(self, value: Any, what: str) -> Any:
+        """``value`` as a CuPy array, without a copy.
+
+        Raises:
+            InputError: it is on another device, or no array.
+        """
+        if isinstance(value, cupy.ndarray):
+            array = value
+        elif type(value).__module__.partition(".")[0] == "torch":
+            array = self._from_torch(value, what)
+        elif hasattr(value, "__dlpack__") and not isinstance(value, np.ndarray):
+            kind, _ = value.__dlpack_device__()
+            if int(kind) not in (2, 13):  # CUDA memory, plain or managed
+                raise InputError(self._elsewhere(what, "not on a CUDA device"))
+            array = cupy.from_dlpack(value)
+        elif hasattr(value, "__cuda_array_interface__"):
+            array = cupy.asarray(value)
+        else:
+            raise InputError(self._elsewhere(what, f"a {type(value).__name__} on the host"))
+        if array.device.id != self.number:
+            raise InputError(self._elsewhere(what, f"on cuda:{array.device.id}"))
+        return array
+
+    def _from_torch(self, tensor: Any, what: str) -> Any:
+        if not tensor.is_cuda:
+            raise InputError(self._elsewhere(what, f"on {tensor.device}"))
+        torch = sys.modules["torch"]
+        tensor = tensor.detach()
+        if tensor.dtype != torch.bfloat16:
+            return cupy.from_dlpack(tensor)
+        try:
+            bfloat16 = importlib.import_module("ml_dtypes").bfloat16
+        except ImportError:
+            raise InputError(
+                f"{what} is bfloat16, which CuPy knows through ml_dtypes: pip install ml_dtypes."
+            ) from None
+        return cupy.from_dlpack(tensor.view(torch.int16)).view(bfloat16)
+
+    def _elsewhere(self, what: str, where: str) -> str:
+        return f"{what} is {where}; this backend computes on {self.name}: move it there first."
+
+    def launch(
+        self, name: str, grid: tuple[int, ...], shared: int, arguments: Any, *parameters: str
+    ) -> None:
+        """Start the kernel ``name``, an instance with the template ``parameters``.
+
+        Args:
+            name: of the kernel and of its file.
+            grid: blocks, up to three dimensions.
+            shared: bytes of shared memory.
+            arguments: its structure (see ``arguments.py``).
+            parameters: C++ types and constants.
+        """
+        function = self._kernel(expression(name, *parameters))
+        bytes_ = arguments.tobytes()
+        memory = ctypes.create_string_buffer(bytes_, len(bytes_))
+        pointers = (ctypes.c_void_p * 1)(ctypes.addressof(memory))
+        x, y, z = (*grid, 1, 1)[:3]
+        cupy.cuda.driver.launchKernel(
+            function, x, y, z, THREADS, 1, 1, shared, self.stream(), ctypes.addressof(pointers), 0
+        )
+
+    def _kernel(self, wanted: str) -> int:
+        found = self._kernels.get(wanted)
+        if found is None:
+            with self._lock:
+                found = self._kernels.get(wanted)
+                if found is None:
+                    module = cupy.RawModule(
+                        code=source_of(wanted.partition("<")[0]),
+                        options=("--std=c++17",),
+                        name_expressions=(wanted,),
+                    )
+                    kernel = module.get_function(wanted)
+                    kernel.max_dynamic_shared_size_bytes = self.shared_bytes
+                    found = (module, kernel)
+                    self._kernels[wanted] = found
+        return int(found[1].kernel.ptr)
+
+    def multiply(
+        self,
+        left: Any,
+        right: Any,
+        out: Any,
+        shape: tuple[int, int, int],
+        dtype: str,
+        workspace: Any,
+        *,
+        tf32: bool = False,
+    ) -> None:
+        """out[i, j] = left[i] . right[j]; ``shape`` is rows, columns, depth."""
+        products = getattr(self._threads, "products", None)
+        if products is None:
+            products = self._threads.products = Products()
+        products.rows_by_rows(
+            self.address(left),
+            self.address(right),
+            self.address(out),
+            shape,
+            dtype,
+            tf32=tf32,
+            stream=self.stream(),
+            workspace=self.address(workspace),
+        )
+
+    def product_workspace(self) -> Any:
+        """Memory for ``multiply``; one stream at a time may use it."""
+        return cupy.empty(WORKSPACE_BYTES, np.uint8)
+
+    def synchronize(self) -> None:
+        """Wait for everything on the current stream."""
+        cupy.cuda.get_current_stream().synchronize()

@@ -1,0 +1,206 @@
+// Number types, warp and block helpers that every kernel uses. All kernels run THREADS threads.
+
+using u8 = unsigned char;
+using u16 = unsigned short;
+using u32 = unsigned int;
+using u64 = unsigned long long;
+using i64 = long long;
+
+constexpr int THREADS = 512;
+constexpr int WARPS = THREADS / 32;
+constexpr u32 EVERY_LANE = 0xffffffffu;
+
+// All shared memory is dynamic; each kernel carves what it needs out of it (see Carver).
+extern __shared__ __align__(16) u8 shared_bytes[];
+
+struct Carver {
+    u32 used = 0;
+    template <class T> __device__ T* take(u32 count) {
+        T* place = reinterpret_cast<T*>(shared_bytes + used);
+        used += (count * static_cast<u32>(sizeof(T)) + 15u) & ~15u;
+        return place;
+    }
+};
+
+__device__ __forceinline__ float never() { return __int_as_float(static_cast<int>(0xff800000u)); }
+
+__device__ __forceinline__ bool is_finite(float x) {
+    return (static_cast<u32>(__float_as_int(x)) & 0x7f800000u) != 0x7f800000u;
+}
+
+// A logit, score or key that is NaN or infinite means "dead": -inf.
+__device__ __forceinline__ float or_dead(float x) { return is_finite(x) ? x : never(); }
+
+// --- float32, bfloat16 and float16 in memory, float32 in registers
+
+struct bfloat16 { u16 bits; };
+struct float16 { u16 bits; };
+
+__device__ __forceinline__ float number(float x) { return x; }
+__device__ __forceinline__ float number(bfloat16 x) {
+    return __int_as_float(static_cast<int>(static_cast<u32>(x.bits) << 16));
+}
+// Exponent and fraction move to their float32 places; a product with 2^112 corrects the bias, and
+// makes subnormals right too. Only infinity and NaN need their exponent set.
+__device__ __forceinline__ float number(float16 x) {
+    const u32 sign = static_cast<u32>(x.bits & 0x8000u) << 16;
+    const u32 rest = static_cast<u32>(x.bits & 0x7fffu) << 13;
+    const float scaled = __int_as_float(static_cast<int>(rest)) * __int_as_float(0x77800000);
+    const u32 size = static_cast<u32>(__float_as_int(scaled)) | ((x.bits & 0x7c00u) == 0x7c00u ? 0x7f800000u : 0u);
+    return __int_as_float(static_cast<int>(sign | size));
+}
+
+// Type codes of arrays whose type is not a template parameter.
+constexpr int FLOAT32 = 0, BFLOAT16 = 1, FLOAT16 = 2;
+
+__device__ __forceinline__ float number_at(const void* array, int type, i64 i) {
+    if (type == FLOAT32) return static_cast<const float*>(array)[i];
+    if (type == BFLOAT16) return number(static_cast<const bfloat16*>(array)[i]);
+    return number(static_cast<const float16*>(array)[i]);
+}
+
+// An unsigned integer of 1, 2, 4 or 8 bytes. (Signed ones are never negative here.)
+__device__ __forceinline__ i64 integer_at(const void* array, int bytes, i64 i) {
+    if (bytes == 2) return static_cast<const u16*>(array)[i];
+    if (bytes == 4) return static_cast<const u32*>(array)[i];
+    if (bytes == 1) return static_cast<const u8*>(array)[i];
+    return static_cast<const i64*>(array)[i];
+}
+
+// Eight consecutive numbers; the address is aligned to 16 bytes.
+__device__ __forceinline__ void load8(const float* from, float (&to)[8]) {
+    const float4 low = reinterpret_cast<const float4*>(from)[0];
+    const float4 high = reinterpret_cast<const float4*>(from)[1];
+    to[0] = low.x; to[1] = low.y; to[2] = low.z; to[3] = low.w;
+    to[4] = high.x; to[5] = high.y; to[6] = high.z; to[7] = high.w;
+}
+template <class T> __device__ __forceinline__ void load8(const T* from, float (&to)[8]) {
+    const uint4 words = *reinterpret_cast<const uint4*>(from);
+    const u32 word[4] = {words.x, words.y, words.z, words.w};
+#pragma unroll
+    for (int i = 0; i < 4; ++i) {
+        to[2 * i] = number(T{static_cast<u16>(word[i] & 0xffffu)});
+        to[2 * i + 1] = number(T{static_cast<u16>(word[i] >> 16)});
+    }
+}
+
+// Four consecutive numbers; the address is aligned to four of them.
+__device__ __forceinline__ void load4(const float* from, float (&to)[4]) {
+    const float4 four = *reinterpret_cast<const float4*>(from);
+    to[0] = four.x; to[1] = four.y; to[2] = four.z; to[3] = four.w;
+}
+template <class T> __device__ __forceinline__ void load4(const T* from, float (&to)[4]) {
+    const uint2 words = *reinterpret_cast<const uint2*>(from);
+    to[0] = number(T{static_cast<u16>(words.x & 0xffffu)});
+    to[1] = number(T{static_cast<u16>(words.x >> 16)});
+    to[2] = number(T{static_cast<u16>(words.y & 0xffffu)});
+    to[3] = number(T{static_cast<u16>(words.y >> 16)});
+}
+
+// --- order
+
+// A float as an integer of the same order (NaN aside), and back. -0 is +0, which a sum with +0 makes it.
+__device__ __forceinline__ u32 ordered(float x) {
+    const u32 bits = static_cast<u32>(__float_as_int(x + 0.0f));
+    return bits & 0x80000000u ? ~bits : bits | 0x80000000u;
+}
+__device__ __forceinline__ float unordered(u32 place) {
+    return __int_as_float(static_cast<int>(place & 0x80000000u ? place & 0x7fffffffu : ~place));
+}
+
+// --- warps and blocks
+
+__device__ __forceinline__ int lane_id() { return threadIdx.x & 31; }
+__device__ __forceinline__ int warp_id() { return threadIdx.x >> 5; }
+
+__device__ __forceinline__ float warp_sum(float x) {
+#pragma unroll
+    for (int step = 16; step > 0; step >>= 1) x += __shfl_xor_sync(EVERY_LANE, x, step);
+    return x;
+}
+__device__ __forceinline__ float warp_max(float x) {
+    return unordered(__reduce_max_sync(EVERY_LANE, ordered(x)));
+}
+__device__ __forceinline__ u32 warp_scan(u32 x) {  // inclusive
+#pragma unroll
+    for (int step = 1; step < 32; step <<= 1) {
+        const u32 before = __shfl_up_sync(EVERY_LANE, x, step);
+        if (lane_id() >= step) x += before;
+    }
+    return x;
+}
+
+// Exclusive sums over the block; `total` is the sum of all. `words` holds WARPS + 1 words.
+__device__ __forceinline__ u32 block_scan(u32 x, u32* words, u32& total) {
+    const u32 inclusive = warp_scan(x);
+    if (lane_id() == 31) words[warp_id()] = inclusive;
+    __syncthreads();
+    if (warp_id() == 0) {
+        const u32 sum = lane_id() < WARPS ? words[lane_id()] : 0;
+        const u32 upto = warp_scan(sum);
+        if (lane_id() < WARPS) words[lane_id()] = upto - sum;
+        if (lane_id() == 31) words[WARPS] = upto;
+    }
+    __syncthreads();
+    const u32 before = words[warp_id()] + inclusive - x;
+    total = words[WARPS];
+    __syncthreads();
+    return before;
+}
+
+// True in every thread of the block that arrives last of `blocks`; that block sees all that the
+// others wrote. The counter is zero before and after. `words` holds one word.
+__device__ __forceinline__ bool arrived_last(u32* counter, u32 blocks, u32* words) {
+    __syncthreads();
+    if (blocks == 1) return true;
+    if (threadIdx.x == 0) {
+        __threadfence();
+        words[0] = atomicInc(counter, blocks - 1) == blocks - 1;
+        __threadfence();
+    }
+    __syncthreads();
+    const bool last = words[0] != 0;
+    __syncthreads();
+    return last;
+}
+
+// --- log-sum-exp in one pass: the largest value seen and the sum of exp(x - largest)
+
+struct Mass {
+    float largest = never();
+    float sum = 0.0f;
+
+    __device__ __forceinline__ void add(float x) {
+        if (x > largest) {
+            sum = sum * __expf(largest - x) + 1.0f;  // exp(-inf) = 0 at the first one
+            largest = x;
+        } else if (x > never()) {
+            sum += __expf(x - largest);
+        }
+    }
+    __device__ __forceinline__ void add(const Mass& other) {
+        const float top = fmaxf(largest, other.largest);
+        if (top == never()) return;
+        sum = sum * __expf(largest - top) + other.sum * __expf(other.largest - top);
+        largest = top;
+    }
+    __device__ __forceinline__ Mass across_warp() const {
+        Mass all = *this;
+#pragma unroll
+        for (int step = 16; step > 0; step >>= 1) {
+            Mass other;
+            other.largest = __shfl_xor_sync(EVERY_LANE, all.largest, step);
+            other.sum = __shfl_xor_sync(EVERY_LANE, all.sum, step);
+            all.add(other);
+        }
+        return all;
+    }
+    // The log of the mass, in two parts: x is the largest value, y the log of the rest. Subtracted
+    // one after the other, they keep the differences between logits of any size. Without any mass
+    // the candidates are all -inf, and stay so.
+    __device__ __forceinline__ float2 log() const {
+        return largest == never() ? make_float2(0.0f, 0.0f) : make_float2(largest, logf(sum));
+    }
+};
+
+__device__ __forceinline__ float log_probability(float logit, float2 mass) { return (logit - mass.x) - mass.y; }

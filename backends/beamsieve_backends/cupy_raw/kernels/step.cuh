@@ -1,0 +1,142 @@
+// What one step reads and writes, and the look-ups in its table. `arguments.py` mirrors Step.
+//
+// B requests, M places for beams per request, V the codebook, d the hidden size, W the width,
+// t tokens decoded so far. Row r of the table owns the entries row_starts[r] : row_starts[r + 1];
+// an entry's position is its row in the next table. A *position* names a candidate of a beam: the
+// entry's place in its row (list layout), or the token (bitmap layout).
+
+constexpr int NORMALIZE_ALL = 0, NORMALIZE_CATALOG = 1, NORMALIZE_ELIGIBLE = 2;
+
+struct Step {
+    // The table. `bitmap` is null in the list layout, `tokens` and `ranks` in the other.
+    const void* row_starts;   // [rows + 1], start_bytes each
+    const void* tokens;       // [entries], token_bytes each
+    const u64* bitmap;        // [rows, words]
+    const void* ranks;        // [rows, words], rank_bytes each
+    const void* next_starts;  // row_starts of the next table where a row of it can be empty, else null
+    const void* child_leaf;   // [entries]: the first leaf below each entry; null where it is the entry
+    // The beams before the step.
+    const int* in_tokens;      // [B, M, t]
+    const float* in_scores;    // [B, M]
+    const i64* in_rows;        // [B, M]
+    const u8* in_finished;     // [B, M]
+    const i64* in_count;       // [B]
+    // The model's word on the next token.
+    const void* hidden;       // [B, M, d]
+    const void* head;         // [V, d]
+    const void* bias;         // [V] of bias_type, or null
+    const void* logits;       // [B, M, V]
+    const float* bonus;       // [B, M, V] or null
+    const float* nudge;       // [B, M, V] or null
+    const float2* mass;       // [B, M]: logs of the denominators (see Mass), or null to find them
+    const u32* eligible;      // [B, M, eligible_words]: a bit per position, or null when all are
+    // The beams after the step.
+    int* out_tokens;     // [B, W, t + 1]
+    float* out_scores;   // [B, W]
+    float* out_keys;     // [B, W]
+    i64* out_rows;       // [B, W]
+    i64* out_parents;    // [B, W]
+    u8* out_finished;    // [B, W]
+    i64* out_count;      // [B]
+    // Workspace.
+    float* scratch;      // [B, scratch_stride]
+    float2* masses;      // [B, M]: where they go once found
+    u32* arrived;        // [B], zero between kernels
+    i64 scratch_stride;
+    int beams, width, decoded, vocabulary, words, hidden_size;
+    int start_bytes, token_bytes, rank_bytes, next_bytes, leaf_bytes, bias_type;
+    int normalize, capacity, eligible_words;
+    int last_level;      // whether the table is the last one: every entry completes a semantic ID
+    int aligned;         // whether rows of hidden and head, or of logits, start at whole vectors
+    int tile;            // score_tiles: positions per tile, 32 to 256, a power of two
+    int tiles;           // score_tiles: tiles per beam
+    int warps_per_beam;  // score_tiles: a power of two up to WARPS
+    int staged;          // score_rows: numbers of the workspace that fit in shared memory
+};
+
+__device__ __forceinline__ i64 row_start(const Step& step, i64 row) {
+    return integer_at(step.row_starts, step.start_bytes, row);
+}
+
+// The entry of token v in `row` (bitmap layout); v is valid there.
+__device__ __forceinline__ i64 entry_of(const Step& step, i64 row, u32 v) {
+    const i64 word = row * step.words + (v >> 6);
+    const u64 below = step.bitmap[word] & ((1ull << (v & 63)) - 1);
+    return row_start(step, row) + integer_at(step.ranks, step.rank_bytes, word) + __popcll(below);
+}
+
+// The token of the entry in place j of `row`, whose first entry is `first`.
+__device__ __forceinline__ u32 token_in(const Step& step, i64 row, i64 first, u32 j) {
+    if (step.bitmap == nullptr) return static_cast<u32>(integer_at(step.tokens, step.token_bytes, first + j));
+    const i64 base = row * step.words;
+    int low = 0, high = step.words - 1;  // the last word with at most j tokens before it
+    while (low < high) {
+        const int middle = (low + high + 1) >> 1;
+        if (integer_at(step.ranks, step.rank_bytes, base + middle) <= j) low = middle;
+        else high = middle - 1;
+    }
+    u64 word = step.bitmap[base + low];
+    for (u32 skip = j - static_cast<u32>(integer_at(step.ranks, step.rank_bytes, base + low)); skip > 0; --skip)
+        word &= word - 1;
+    return static_cast<u32>(low) * 64 + static_cast<u32>(__ffsll(static_cast<i64>(word)) - 1);
+}
+
+__device__ __forceinline__ bool is_eligible(const Step& step, i64 beam, u32 position) {
+    if (step.eligible == nullptr) return true;
+    return step.eligible[beam * step.eligible_words + (position >> 5)] >> (position & 31) & 1;
+}
+
+__device__ __forceinline__ float bias_of(const Step& step, u32 token) {
+    return step.bias == nullptr ? 0.0f : number_at(step.bias, step.bias_type, token);
+}
+
+// Score and key of a candidate, -inf when dead. `beam` is b * M + m.
+__device__ __forceinline__ float score_of(const Step& step, float beam_score, float logit, float2 mass, i64 beam, u32 token) {
+    float score = beam_score + log_probability(logit, mass);
+    if (step.bonus != nullptr) score += step.bonus[beam * step.vocabulary + token];
+    return or_dead(score);
+}
+__device__ __forceinline__ float key_of_score(const Step& step, float score, i64 beam, u32 token) {
+    if (step.nudge == nullptr || score == never()) return score;
+    return or_dead(score + step.nudge[beam * step.vocabulary + token]);
+}
+
+// Where an entry leads: the row of the next table, or the leaf when the semantic ID is complete.
+__device__ __forceinline__ i64 settle(const Step& step, i64 entry, u8& finished) {
+    bool complete = step.last_level;
+    if (!complete && step.next_starts != nullptr)
+        complete = integer_at(step.next_starts, step.next_bytes, entry) == integer_at(step.next_starts, step.next_bytes, entry + 1);
+    finished = complete;
+    if (!complete || step.child_leaf == nullptr) return entry;
+    return integer_at(step.child_leaf, step.leaf_bytes, entry);
+}
+
+// Writes place `place` of request b: the beam that parent `m` becomes by `token`.
+__device__ __forceinline__ void write_beam(
+    const Step& step, int b, u32 place, int m, int token, float score, float key, i64 row, u8 finished
+) {
+    const i64 out = static_cast<i64>(b) * step.width + place;
+    const i64 parent = static_cast<i64>(b) * step.beams + m;
+    for (int i = 0; i < step.decoded; ++i)
+        step.out_tokens[out * (step.decoded + 1) + i] = step.in_tokens[parent * step.decoded + i];
+    step.out_tokens[out * (step.decoded + 1) + step.decoded] = token;
+    step.out_scores[out] = score;
+    step.out_keys[out] = key;
+    step.out_rows[out] = row;
+    step.out_parents[out] = m;
+    step.out_finished[out] = finished;
+}
+
+// Fills the places of request b from `count` on with padding, and says how many are real.
+__device__ __forceinline__ void write_padding(const Step& step, int b, u32 count) {
+    for (u32 place = count + threadIdx.x; place < static_cast<u32>(step.width); place += THREADS) {
+        const i64 out = static_cast<i64>(b) * step.width + place;
+        for (int i = 0; i <= step.decoded; ++i) step.out_tokens[out * (step.decoded + 1) + i] = -1;
+        step.out_scores[out] = never();
+        step.out_keys[out] = never();
+        step.out_rows[out] = -1;
+        step.out_parents[out] = -1;
+        step.out_finished[out] = 0;
+    }
+    if (threadIdx.x == 0) step.out_count[b] = count;
+}

@@ -1,0 +1,64 @@
+"""What a search keeps on the device between its steps: memory to work in."""
+
+from __future__ import annotations
+
+import threading
+from typing import Any
+
+import numpy as np
+
+
+class Workspace:
+    """Named buffers that grow when needed and are used again by every later step.
+
+    Buffers hold no state from one step to the next, except ``arrived``, which kernels leave at
+    zero. One stream at a time uses a workspace.
+    """
+
+    def __init__(self, device: Any) -> None:
+        self._device = device
+        self._buffers: dict[str, Any] = {}
+        self._kept: list[Any] = []
+
+    def take(self, name: str, count: int, dtype: Any) -> Any:
+        """The first ``count`` elements of the buffer ``name``."""
+        buffer = self._buffers.get(name)
+        if buffer is None or buffer.size < count or buffer.dtype != dtype:
+            if buffer is not None:
+                self._kept.append(buffer)  # a captured graph may still write there
+            buffer = self._device.empty((count,), dtype)
+            self._buffers[name] = buffer
+        return buffer[:count]
+
+    def arrived(self, batch: int) -> Any:
+        """uint32 [batch], zero between kernels: how many blocks of a request have ended."""
+        if "arrived" not in self._buffers:
+            self._buffers["arrived"] = self._device.zeros_at_once(batch, np.uint32)
+        return self._buffers["arrived"]
+
+    def product(self) -> Any:
+        """Memory for cuBLAS."""
+        if "product" not in self._buffers:
+            self._buffers["product"] = self._device.product_workspace()
+        return self._buffers["product"]
+
+    def keep(self, *arrays: Any) -> None:
+        """Hold arrays for as long as the search lives, because a captured graph uses them."""
+        self._kept.extend(arrays)
+
+
+class Session:
+    """The device side of one search; ``Search.device_requests`` holds it."""
+
+    def __init__(self, device: Any) -> None:
+        self._device = device
+        self._workspaces: dict[int, Workspace] = {}
+        self._lock = threading.Lock()
+
+    def workspace(self) -> Workspace:
+        """The current stream's own."""
+        stream = self._device.stream()
+        with self._lock:
+            if stream not in self._workspaces:
+                self._workspaces[stream] = Workspace(self._device)
+            return self._workspaces[stream]

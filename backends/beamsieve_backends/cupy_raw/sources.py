@@ -1,0 +1,24 @@
+"""The kernels' source text, put together for the compiler."""
+
+from __future__ import annotations
+
+from functools import cache
+from pathlib import Path
+
+KERNELS = Path(__file__).parent / "kernels"
+SHARED = ("common.cuh", "select.cuh", "step.cuh")
+
+
+@cache
+def source_of(kernel: str) -> str:
+    """Everything that ``kernel`` needs, as one text: the shared parts, then ``kernel``.cu.
+
+    One text rather than ``#include``: the compiler's cache is keyed by the text that it is given.
+    """
+    names = (*SHARED, f"{kernel}.cu")
+    return "\n".join((KERNELS / name).read_text(encoding="utf-8") for name in names)
+
+
+def expression(kernel: str, *parameters: str) -> str:
+    """How C++ names an instance of a kernel template: ``score_rows<float, true>``."""
+    return f"{kernel}<{', '.join(parameters)}>" if parameters else kernel

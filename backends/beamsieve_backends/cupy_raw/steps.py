@@ -1,0 +1,420 @@
+"""A step as launches: which kernels, with what grid, planned from shapes and the table alone.
+
+Nothing here waits for the device or looks at what it holds, so the same shapes give the same
+launches and a loop of steps can be captured in a CUDA graph.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from beamsieve.interface import Beams, Candidates, Normalize, StepInputs
+from beamsieve_backends.cupy_raw import arguments
+from beamsieve_backends.cupy_raw.session import Session, Workspace
+from beamsieve_backends.cupy_raw.tables import DeviceTable
+
+WARPS = 16
+FEW_CANDIDATES = 4096
+"""Up to about so many candidates per request, score_rows beats score_tiles on logits."""
+SAFE_BYTES = 256 << 20
+"""Below this, score_rows gets workspace for any rows, not only for different ones."""
+BINS, BLOCK_WORDS = 2048, 64
+
+
+@dataclass(frozen=True)
+class Shape:
+    """B requests, M beams and W places to keep."""
+
+    B: int
+    M: int
+    W: int
+
+
+class StepCall:
+    """One step of one search: holds what its launches share."""
+
+    def __init__(
+        self,
+        device: Any,
+        table: DeviceTable,
+        beams: Beams,
+        inputs: StepInputs,
+        normalize: Normalize,
+        eligible: Any = None,
+    ) -> None:
+        self.device = device
+        self.table = table
+        self.beams = beams
+        self.inputs = inputs
+        self.normalize = normalize
+        self.shape = Shape(beams.search.batch, beams.width, inputs.width)
+        session: Session = beams.search.device_requests
+        self.work: Workspace = session.workspace()
+        self.held: list[Any] = []
+        address = self._address
+        self.fields: dict[str, Any] = {
+            **table.fields,
+            **beam_fields(device, beams),
+            "bias": address(inputs.bias),
+            "bias_type": 0
+            if inputs.bias is None
+            else arguments.NUMBER_TYPES[inputs.bias.dtype.name],
+            "bonus": address(inputs.bonus),
+            "nudge": address(inputs.nudge),
+            "eligible": address(eligible),
+            "eligible_words": 0 if eligible is None else int(eligible.shape[-1]),
+            "arrived": device.address(self.work.arrived(self.shape.B)),
+            "width": self.shape.W,
+            "normalize": arguments.NORMALIZERS[normalize],
+            "capacity": capacity_for(self.shape.W),
+        }
+
+    def _address(self, array: Any) -> int:
+        if array is None:
+            return 0
+        array = self.device.contiguous(array)
+        self.held.append(array)
+        return int(self.device.address(array))
+
+    # --- the whole step
+
+    def run(self) -> Beams:
+        """The beams after the step."""
+        after = new_beams(self.device, self.beams, self.shape.W)
+        self.fields.update(out_fields(self.device, after))
+        inputs, table = self.inputs, self.table
+        if inputs.hidden is not None and self._selective():
+            self._rows(projected=True, dtype=inputs.hidden.dtype.name)
+        else:
+            dtype = self._logits()
+            expected = self.shape.M * table.mean
+            tile = self._tile()
+            tiles = -(-table.positions // tile)
+            if (
+                self.shape.M == 1
+                or expected <= FEW_CANDIDATES
+                or self.shape.M * tiles < self.shape.W
+            ):
+                if self.normalize == "all":
+                    self._masses(dtype)
+                self._rows(projected=False, dtype=dtype)
+            else:
+                self._tiles(dtype, tile, tiles)
+        if self.device.capturing():
+            self.work.keep(after, *self.held)
+        return after
+
+    def _selective(self) -> bool:
+        """Whether to score the valid tokens only; the plan's word counts where there is one."""
+        if self.normalize == "all":
+            return False
+        if self.inputs.projection is not None:
+            return self.inputs.projection == "selective"
+        # The batch has no say: it must not change how a request's numbers are rounded.
+        return self.shape.M == 1 or self.table.mean * 16 <= self.table.vocabulary
+
+    def _rows(self, *, projected: bool, dtype: str) -> None:
+        """score_rows: every candidate once, shared evenly by all warps of a request."""
+        B, M = self.shape.B, self.shape.M
+        table = self.table
+        bound = M * max(1, table.widest)  # a finished beam is a candidate too
+        if B * bound * 8 > SAFE_BYTES:
+            bound = int(table.most[min(M, len(table.most) - 1)])
+        expected = max(1.0, min(bound, M * table.mean))
+        most_blocks = max(1, self.device.multiprocessors * 4 // B)
+        per_block = WARPS * 4 if projected else 4096
+        blocks = max(1, min(most_blocks, int(-(-expected // per_block))))
+        staged = min(bound, 8192) if expected <= 8192 else 0
+        self.fields.update(
+            scratch=self.device.address(self.work.take("scratch", B * bound * 2, np.float32)),
+            scratch_stride=bound,
+            staged=staged,
+        )
+        if projected:
+            self._projection_fields()
+        shared = chooser_bytes(self.fields["capacity"])
+        shared += padded(4 * (M + 1)) + 2 * padded(8 * M) + padded(4 * staged)
+        self.device.launch(
+            "score_rows",
+            (blocks, B),
+            shared,
+            arguments.structure(arguments.STEP, **self.fields),
+            arguments.CUDA_TYPES[dtype],
+            "true" if projected else "false",
+        )
+
+    def _projection_fields(self) -> None:
+        hidden, head = self.inputs.hidden, self.inputs.head
+        assert hidden is not None
+        self.fields.update(hidden=self._address(hidden), head=self._address(head))
+        size = int(hidden.shape[-1])
+        aligned = (
+            size % 8 == 0 and self.fields["hidden"] % 16 == 0 and self.fields["head"] % 16 == 0
+        )
+        self.fields.update(hidden_size=size, aligned=int(aligned))
+
+    def _tile(self) -> int:
+        """Positions per tile: few enough that tiles outnumber the width."""
+        tile = 128
+        if self.table.listed:
+            tile = min(128, max(32, power_of_two(int(self.table.mean / 4))))
+        while tile > 32 and self.shape.M * -(-self.table.positions // tile) < 2 * self.shape.W:
+            tile //= 2
+        return tile
+
+    def _tiles(self, dtype: str, tile: int, tiles: int) -> None:
+        """score_tiles: one pass over the logits."""
+        B, M = self.shape.B, self.shape.M
+        share = 1
+        while share < WARPS and share < tiles and B * M * share < self.device.multiprocessors * 256:
+            share *= 2
+        size = 4 if dtype == "float32" else 2
+        aligned = self.table.vocabulary % 4 == 0 and self.fields["logits"] % (4 * size) == 0
+        self.fields.update(
+            scratch=self.device.address(self.work.take("scratch", B * M * tiles, np.float32)),
+            scratch_stride=M * tiles,
+            masses=self.device.address(self.work.take("masses", 2 * B * M, np.float32)),
+            aligned=int(aligned),
+            tile=tile,
+            tiles=tiles,
+            warps_per_beam=share,
+        )
+        shared = chooser_bytes(self.fields["capacity"]) + 2 * padded(8 * M) + 2 * padded(4 * M)
+        self.device.launch(
+            "score_tiles",
+            (-(-M * share // WARPS), B),
+            shared,
+            arguments.structure(arguments.STEP, **self.fields),
+            arguments.CUDA_TYPES[dtype],
+        )
+
+    # --- the first half
+
+    def list_candidates(self) -> Candidates:
+        """Every candidate in its slot."""
+        B, M, S = self.shape.B, self.shape.M, max(1, self.table.positions)
+        dtype = self._logits()
+        self._masses(dtype)
+        found = Candidates(
+            tokens=self.device.empty((B, M, S), np.int32),
+            scores=self.device.empty((B, M, S), np.float32),
+            rows=self.device.empty((B, M, S), np.int64),
+        )
+        address = self.device.address
+        self.device.launch(
+            "list_candidates",
+            (-(-S // 512), M, B),
+            0,
+            arguments.structure(
+                arguments.SLOTS_OUT,
+                step=arguments.structure(arguments.STEP, **self.fields),
+                tokens=address(found.tokens),
+                scores=address(found.scores),
+                rows=address(found.rows),
+                slots=S,
+            ),
+            arguments.CUDA_TYPES[dtype],
+        )
+        if self.device.capturing():
+            self.work.keep(found, *self.held)
+        return found
+
+    # --- logits and denominators
+
+    def _logits(self) -> str:
+        """Makes sure that there are logits, and returns their dtype."""
+        inputs = self.inputs
+        if inputs.logits is not None:
+            self.fields["logits"] = self._address(inputs.logits)
+            return str(inputs.logits.dtype.name)
+        B, M = self.shape.B, self.shape.M
+        hidden = self.device.contiguous(inputs.hidden)
+        head = self.device.contiguous(inputs.head)
+        self.held += [hidden, head]
+        size, vocabulary = int(hidden.shape[-1]), self.table.vocabulary
+        dtype = str(hidden.dtype.name)
+        logits = self.work.take("logits", B * M * vocabulary, np.float32)
+        tf32 = dtype == "float32"
+        if tf32:
+            hidden = self._split(hidden, B * M, size, "hidden")
+            head = self._split(head, vocabulary, size, "head")
+            size *= 3
+        self.device.multiply(
+            hidden, head, logits, (B * M, vocabulary, size), dtype, self.work.product(), tf32=tf32
+        )
+        self.fields["logits"] = self.device.address(logits)
+        return "float32"
+
+    def _split(self, array: Any, rows: int, size: int, which: str) -> Any:
+        out = self.work.take(f"split {which}", rows * size * 3, np.float32)
+        blocks = min(-(-rows * size // 512), self.device.multiprocessors * 8)
+        self.device.launch(
+            "split_float32",
+            (blocks,),
+            0,
+            arguments.structure(
+                arguments.SPLIT,
+                **{"in": self.device.address(array), "out": self.device.address(out)},
+                rows=rows,
+                size=size,
+                right=int(which == "head"),
+            ),
+        )
+        return out
+
+    def _masses(self, dtype: str) -> None:
+        """Each beam's denominator, ahead of its candidates."""
+        B, M = self.shape.B, self.shape.M
+        masses = self.device.address(self.work.take("masses", 2 * B * M, np.float32))
+        self.fields["masses"] = masses
+        self.device.launch(
+            "row_mass",
+            (M, B),
+            2 * padded(4 * WARPS),
+            arguments.structure(arguments.STEP, **self.fields),
+            arguments.CUDA_TYPES[dtype],
+        )
+        self.fields["mass"] = masses
+
+
+def select_slots(
+    device: Any, table: DeviceTable, beams: Beams, candidates: Candidates, width: int, keys: Any
+) -> Beams:
+    """The second half: the ``width`` best of each request's slots by ``keys`` [B, M, S]."""
+    B, M, S = candidates.rows.shape
+    session: Session = beams.search.device_requests
+    work = session.workspace()
+    after = new_beams(device, beams, width)
+    arrays = [
+        device.contiguous(array)
+        for array in (candidates.tokens, candidates.scores, candidates.rows, keys)
+    ]
+    step = {
+        **table.fields,
+        **beam_fields(device, beams),
+        **out_fields(device, after),
+        "width": width,
+    }
+    names = dict(
+        zip(("tokens", "scores", "rows", "keys"), map(device.address, arrays), strict=True)
+    )
+    launch_selection(device, work, step, names, (B, M * S), S)
+    if device.capturing():
+        work.keep(after, *arrays)
+    return after
+
+
+def launch_selection(
+    device: Any,
+    work: Workspace,
+    step: dict[str, Any],
+    addresses: dict[str, int],
+    shape: tuple[int, int],
+    slots: int,
+) -> None:
+    """select_slots over [B, N] keys, of which ``slots`` belong to a beam."""
+    batch, total = shape
+    tiles = -(-total // 64)
+    capacity = capacity_for(step["width"])
+    fields = {
+        **step,
+        "capacity": capacity,
+        "scratch": device.address(work.take("scratch", batch * tiles, np.float32)),
+        "scratch_stride": tiles,
+        "arrived": device.address(work.arrived(batch)),
+    }
+    blocks = max(1, min(-(-tiles // (WARPS * 4)), device.multiprocessors * 4 // batch))
+    device.launch(
+        "select_slots",
+        (blocks, batch),
+        chooser_bytes(capacity),
+        arguments.structure(
+            arguments.SLOTS_IN,
+            step=arguments.structure(arguments.STEP, **fields),
+            **addresses,
+            slots=slots,
+            total=total,
+        ),
+    )
+
+
+def add_nudge(device: Any, candidates: Candidates, nudge: Any) -> Any:
+    """Keys [B, M, S]: scores, plus the nudge where there is a token."""
+    tokens, scores = device.contiguous(candidates.tokens), device.contiguous(candidates.scores)
+    nudge = device.contiguous(nudge)
+    keys = device.empty(scores.shape, np.float32)
+    device.launch(
+        "add_nudge",
+        (max(1, min(-(-scores.size // 512), device.multiprocessors * 8)),),
+        0,
+        arguments.structure(
+            arguments.NUDGE,
+            tokens=device.address(tokens),
+            scores=device.address(scores),
+            nudge=device.address(nudge),
+            keys=device.address(keys),
+            total=scores.size,
+            slots=scores.shape[2],
+            vocabulary=nudge.shape[2],
+        ),
+    )
+    return keys
+
+
+def new_beams(device: Any, before: Beams, width: int) -> Beams:
+    """Beams for a kernel to fill."""
+    B = before.search.batch
+
+    def empty(dtype: Any, *more: int) -> Any:
+        return device.empty((B, width, *more), dtype)
+
+    return Beams(
+        step=before.step + 1,
+        tokens=empty(np.int32, before.step + 1),
+        scores=empty(np.float32),
+        keys=empty(np.float32),
+        rows=empty(np.int64),
+        parents=empty(np.int64),
+        finished=empty(np.bool_),
+        count=device.empty((B,), np.int64),
+        search=before.search,
+    )
+
+
+def beam_fields(device: Any, beams: Beams) -> dict[str, int]:
+    """What ``Step`` says of the beams before the step."""
+    names = ("tokens", "scores", "rows", "finished", "count")
+    return {
+        **{f"in_{name}": device.address(getattr(beams, name)) for name in names},
+        "beams": beams.width,
+        "decoded": beams.step,
+    }
+
+
+def out_fields(device: Any, beams: Beams) -> dict[str, int]:
+    """Where ``Step`` writes the beams after the step."""
+    names = ("tokens", "scores", "keys", "rows", "parents", "finished", "count")
+    return {f"out_{name}": device.address(getattr(beams, name)) for name in names}
+
+
+def capacity_for(width: int) -> int:
+    """Survivors that a selection can sort: a power of two, well above the width."""
+    return max(1024, power_of_two(2 * width))
+
+
+def chooser_bytes(capacity: int) -> int:
+    """Shared memory of ``Chooser``."""
+    return padded(8 * capacity) + padded(4 * BINS) + padded(4 * BLOCK_WORDS)
+
+
+def padded(size: int) -> int:
+    """Bytes as ``Carver`` hands them out."""
+    return -(-size // 16) * 16
+
+
+def power_of_two(n: int) -> int:
+    """The smallest power of two that is at least ``n``."""
+    return 1 << max(0, n - 1).bit_length()

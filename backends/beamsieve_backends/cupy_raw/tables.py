@@ -1,0 +1,138 @@
+"""The index on the device, and what the host must know of it to plan a step."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+if TYPE_CHECKING:
+    from beamsieve.index import Index
+    from beamsieve.index.tables import StepTable
+
+MOST_BEAMS = 4096
+
+
+@dataclass(frozen=True)
+class DeviceTable:
+    """One step's table on the device; the arrays are those of ``index.tables.StepTable``.
+
+    Attributes:
+        child_leaf: [entries + 1], the first leaf below each entry; None where it is the entry.
+        row_can_end: whether some row has no entry, so that a semantic ID ends above this table.
+        mean: entries per row.
+        widest: the most entries of any row.
+        most: most[m], the sum of the m largest rows (at least 1 each): no m different beams have
+            more candidates.
+        fields: what ``Step`` says of the table, ready to be copied.
+    """
+
+    row_starts: Any
+    tokens: Any
+    bitmap: Any
+    ranks: Any
+    child_leaf: Any
+    vocabulary: int
+    row_can_end: bool
+    mean: float
+    widest: int
+    most: NDArray[np.int64]
+    nbytes: int
+    fields: dict[str, int]
+
+    @property
+    def listed(self) -> bool:
+        """Whether the valid tokens are a list rather than a bitmap."""
+        return self.bitmap is None
+
+    @property
+    def positions(self) -> int:
+        """The most positions that a beam can have in this table."""
+        return self.widest if self.listed else self.vocabulary
+
+
+@dataclass(frozen=True)
+class DeviceTables:
+    """All tables of one index."""
+
+    tables: tuple[DeviceTable, ...]
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes on the device."""
+        return sum(table.nbytes for table in self.tables)
+
+
+def load_tables(device: Any, index: Index) -> DeviceTables:
+    """Copy an index to the device."""
+    ends = [_row_can_end(table) for table in index.tables]
+    several_lengths = any(ends)
+    tables = []
+    for number, table in enumerate(index.tables):
+        last = number + 1 == len(index.tables)
+        leaves = None
+        if several_lengths and (last or any(ends[number + 1 :])):
+            leaves = _smallest(index.leaf_starts(number + 1))
+        tables.append(_load(device, table, leaves, ends[number]))
+    tables[-1].fields["last_level"] = 1
+    for loaded, following in pairwise(tables):
+        if following.row_can_end:
+            loaded.fields["next_starts"] = device.address(following.row_starts)
+            loaded.fields["next_bytes"] = following.row_starts.dtype.itemsize
+    return DeviceTables(tuple(tables))
+
+
+def _load(
+    device: Any, table: StepTable, leaves: NDArray[Any] | None, row_can_end: bool
+) -> DeviceTable:
+    def put(array: NDArray[Any] | None) -> Any:
+        return None if array is None else device.upload(array)
+
+    row_starts, tokens, bitmap = put(table.row_starts), put(table.tokens), put(table.bitmap)
+    ranks, child_leaf = put(table.ranks), put(leaves)
+    arrays = (row_starts, tokens, bitmap, ranks, child_leaf)
+    degrees = np.diff(table.row_starts)
+    largest = degrees
+    if len(degrees) > MOST_BEAMS:
+        largest = np.partition(degrees, len(degrees) - MOST_BEAMS)[-MOST_BEAMS:]
+    most = np.zeros(MOST_BEAMS + 1, np.int64)
+    sizes = np.ones(MOST_BEAMS, np.int64)
+    sizes[: len(largest)] = np.maximum(np.sort(largest)[::-1], 1)
+    np.cumsum(sizes, out=most[1:])
+    return DeviceTable(
+        row_starts,
+        tokens,
+        bitmap,
+        ranks,
+        child_leaf,
+        table.vocabulary,
+        row_can_end,
+        table.entries / max(1, table.rows),
+        int(degrees.max(initial=0)),
+        most,
+        sum(array.nbytes for array in arrays if array is not None),
+        {
+            "row_starts": device.address(row_starts),
+            "tokens": device.address(tokens),
+            "bitmap": device.address(bitmap),
+            "ranks": device.address(ranks),
+            "child_leaf": device.address(child_leaf),
+            "start_bytes": row_starts.dtype.itemsize,
+            "token_bytes": 0 if tokens is None else tokens.dtype.itemsize,
+            "rank_bytes": 0 if ranks is None else ranks.dtype.itemsize,
+            "leaf_bytes": 0 if child_leaf is None else child_leaf.dtype.itemsize,
+            "vocabulary": table.vocabulary,
+            "words": 0 if bitmap is None else int(bitmap.shape[1]),
+        },
+    )
+
+
+def _row_can_end(table: StepTable) -> bool:
+    return bool((table.row_starts[1:] == table.row_starts[:-1]).any())
+
+
+def _smallest(starts: NDArray[np.int64]) -> NDArray[Any]:
+    return starts.astype(np.uint32) if starts[-1] < 1 << 32 else starts

@@ -1,0 +1,17 @@
+import sys
+from pathlib import Path
+
+import pytest
+
+HERE = Path(__file__).parent
+sys.path.insert(0, str(HERE))
+
+
+@pytest.fixture(scope="session")
+def backend():
+    """The CuPy backend, its kernels run by the CPU."""
+    import host_device
+
+    if host_device.COMPILER is None:
+        pytest.skip("the kernels are run on the CPU by compiling them with g++, which is absent")
+    return host_device.HostCupyBackend()

@@ -1,0 +1,203 @@
+// Enough of CUDA C++ to run one block's threads after another on a CPU, for tests of kernel logic.
+//
+// Every thread is a fiber with a stack of its own; a barrier or a warp operation switches to the
+// next fiber until all have come. Fibers and blocks run in a random order, and shared memory starts
+// as garbage, so a missing barrier or an unset word shows. What it cannot show: data races that
+// need true concurrency, and what ptxas makes of the code.
+#pragma once
+#include <algorithm>
+#include <cmath>
+#include <cstdint>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <functional>
+#include <random>
+#include <vector>
+
+#define __device__
+#define __global__
+#define __forceinline__ inline
+#define __shared__
+#define __grid_constant__
+#define __launch_bounds__(n)
+#define __align__(n) __attribute__((aligned(n)))
+
+struct Dim3 { unsigned x, y, z; };
+struct uint2 { unsigned x, y; };
+struct uint4 { unsigned x, y, z, w; };
+struct float2 { float x, y; };
+struct float4 { float x, y, z, w; };
+static inline float2 make_float2(float x, float y) { return {x, y}; }
+static Dim3 threadIdx, blockIdx, gridDim, blockDim;
+
+// --- fibers
+
+extern "C" void switch_stack(void** save, void* load);
+asm(R"(
+.text
+.globl switch_stack
+switch_stack:
+    pushq %rbx
+    pushq %rbp
+    pushq %r12
+    pushq %r13
+    pushq %r14
+    pushq %r15
+    movq %rsp, (%rdi)
+    movq %rsi, %rsp
+    popq %r15
+    popq %r14
+    popq %r13
+    popq %r12
+    popq %rbp
+    popq %rbx
+    ret
+)");
+
+struct Fiber {
+    void* stack_pointer = nullptr;
+    char* stack = nullptr;
+    unsigned id = 0;
+    bool done = false;
+    unsigned waits_block = 0, waits_warp = 0;  // how many barriers of each kind it has passed or stands at
+};
+
+static constexpr size_t STACK = 256 << 10;
+static std::vector<Fiber> fibers;
+static void* scheduler_stack;
+static Fiber* current;
+static std::function<void()> body;
+static unsigned block_arrived, warp_arrived[64], block_round, warp_round[64];
+static uint64_t exchange[64][32];
+
+static void yield_fiber() {
+    switch_stack(&current->stack_pointer, scheduler_stack);
+}
+static void fiber_main() {
+    body();
+    current->done = true;
+    yield_fiber();
+    abort();
+}
+static void block_barrier() {
+    const unsigned round = block_round;
+    if (++block_arrived == blockDim.x) {
+        block_arrived = 0;
+        ++block_round;
+        return;
+    }
+    while (block_round == round) yield_fiber();
+}
+static void warp_barrier() {
+    const unsigned warp = threadIdx.x / 32, round = warp_round[warp];
+    if (++warp_arrived[warp] == 32) {
+        warp_arrived[warp] = 0;
+        ++warp_round[warp];
+        return;
+    }
+    while (warp_round[warp] == round) yield_fiber();
+}
+
+alignas(16) unsigned char shared_bytes[232448];
+
+static void run_grid(unsigned x, unsigned y, unsigned z, unsigned threads, unsigned shared, unsigned seed, std::function<void()> kernel) {
+    if (shared > sizeof shared_bytes) { fprintf(stderr, "too much shared memory: %u\n", shared); abort(); }
+    std::mt19937 random(seed);
+    body = kernel;
+    blockDim = {threads, 1, 1};
+    gridDim = {x, y, z};
+    if (fibers.size() < threads) {
+        fibers.resize(threads);
+        for (auto& fiber : fibers)
+            if (!fiber.stack) fiber.stack = static_cast<char*>(malloc(STACK));
+    }
+    std::vector<unsigned> blocks(static_cast<size_t>(x) * y * z), order(threads);
+    for (unsigned i = 0; i < blocks.size(); ++i) blocks[i] = i;
+    for (unsigned i = 0; i < threads; ++i) order[i] = i;
+    std::shuffle(blocks.begin(), blocks.end(), random);
+    for (const unsigned block : blocks) {
+        blockIdx = {block % x, block / x % y, block / x / y};
+        memset(shared_bytes, 0xa5, sizeof shared_bytes);
+        std::shuffle(order.begin(), order.end(), random);
+        block_arrived = 0;
+        std::fill(warp_arrived, warp_arrived + 64, 0);
+        for (unsigned i = 0; i < threads; ++i) {
+            Fiber& fiber = fibers[i];
+            fiber.id = i;
+            fiber.done = false;
+            void** top = reinterpret_cast<void**>(reinterpret_cast<uintptr_t>(fiber.stack + STACK) & ~uintptr_t{15});
+            *--top = nullptr;  // keeps the stack aligned as after a call
+            *--top = reinterpret_cast<void*>(&fiber_main);
+            for (int k = 0; k < 6; ++k) *--top = nullptr;
+            fiber.stack_pointer = top;
+        }
+        unsigned left = threads;
+        unsigned long idle = 0;
+        while (left > 0) {
+            for (const unsigned i : order) {
+                Fiber& fiber = fibers[i];
+                if (fiber.done) continue;
+                current = &fiber;
+                threadIdx = {fiber.id, 0, 0};
+                switch_stack(&scheduler_stack, fiber.stack_pointer);
+                if (fiber.done) { --left; idle = 0; }
+            }
+            if (++idle > 2000000) { fprintf(stderr, "deadlock: threads wait at different barriers\n"); abort(); }
+        }
+        if (block_arrived) { fprintf(stderr, "some threads left before a barrier\n"); abort(); }
+    }
+}
+
+// --- the device's functions
+
+static inline void __syncthreads() { block_barrier(); }
+static inline void __syncwarp() { warp_barrier(); }
+static inline void __threadfence() {}
+template <class T> static inline T __ldcg(const T* from) { return *from; }
+static inline int __float_as_int(float x) { int bits; memcpy(&bits, &x, 4); return bits; }
+static inline float __int_as_float(int bits) { float x; memcpy(&x, &bits, 4); return x; }
+static inline float host_expf(float x) { return expf(x); }
+#define __expf host_expf
+static inline int __popc(unsigned x) { return __builtin_popcount(x); }
+static inline int __popcll(unsigned long long x) { return __builtin_popcountll(x); }
+static inline int __ffs(int x) { return __builtin_ffs(x); }
+static inline int __ffsll(long long x) { return __builtin_ffsll(x); }
+static inline unsigned atomicAdd(unsigned* to, unsigned x) { const unsigned old = *to; *to += x; return old; }
+static inline unsigned atomicInc(unsigned* to, unsigned limit) { const unsigned old = *to; *to = old >= limit ? 0 : old + 1; return old; }
+using std::max;
+using std::min;
+
+template <class T> static inline T exchange_lane(T mine, int from) {
+    const unsigned warp = threadIdx.x / 32, lane = threadIdx.x % 32;
+    uint64_t bits = 0;
+    memcpy(&bits, &mine, sizeof(T));
+    exchange[warp][lane] = bits;
+    warp_barrier();
+    T theirs;
+    memcpy(&theirs, &exchange[warp][from & 31], sizeof(T));
+    warp_barrier();
+    return theirs;
+}
+template <class T> static inline T __shfl_sync(unsigned, T x, int lane) { return exchange_lane(x, lane); }
+template <class T> static inline T __shfl_xor_sync(unsigned, T x, int mask) { return exchange_lane(x, (threadIdx.x % 32) ^ mask); }
+template <class T> static inline T __shfl_up_sync(unsigned, T x, int by) {
+    const int lane = threadIdx.x % 32;
+    return exchange_lane(x, lane >= by ? lane - by : lane);
+}
+static inline unsigned gather(uint64_t mine, const std::function<bool(uint64_t)>& is) {
+    const unsigned warp = threadIdx.x / 32, lane = threadIdx.x % 32;
+    exchange[warp][lane] = mine;
+    warp_barrier();
+    unsigned mask = 0;
+    for (int i = 0; i < 32; ++i) mask |= static_cast<unsigned>(is(exchange[warp][i])) << i;
+    warp_barrier();
+    return mask;
+}
+static inline unsigned __ballot_sync(unsigned, bool x) { return gather(x, [](uint64_t v) { return v != 0; }); }
+static inline unsigned __match_any_sync(unsigned, unsigned x) { return gather(x, [x](uint64_t v) { return v == x; }); }
+static inline unsigned __reduce_max_sync(unsigned, unsigned x) {
+    unsigned largest = 0;
+    gather(x, [&](uint64_t v) { largest = std::max(largest, static_cast<unsigned>(v)); return false; });
+    return largest;
+}
