@@ -121,13 +121,16 @@ def residual_kmeans(
         seed: of k-means.
     """
     from sklearn.cluster import KMeans
+    from threadpoolctl import threadpool_limits
 
     left = vectors.copy()
     sids = np.empty((len(vectors), len(codebooks)), np.int64)
-    for level, clusters in enumerate(codebooks):
-        kmeans = KMeans(clusters, n_init=1, max_iter=15, random_state=seed + level)
-        sids[:, level] = kmeans.fit_predict(left)
-        left -= kmeans.cluster_centers_[sids[:, level]]
+    # Threads add up in whatever order they end, and a seed would not give one world.
+    with threadpool_limits(1):
+        for level, clusters in enumerate(codebooks):
+            kmeans = KMeans(clusters, max_iter=15, random_state=seed + level)
+            sids[:, level] = kmeans.fit_predict(left)
+            left -= kmeans.cluster_centers_[sids[:, level]]
     return sids
 
 
