@@ -94,7 +94,10 @@ class CudaDevice:
 
     def zeros_at_once(self, count: int, dtype: Any) -> Any:
         """Zeros that are there already, so that a graph under capture need not make them."""
-        array = cupy.empty(count, dtype)
+        if not self.capturing():
+            return cupy.zeros(count, dtype)
+        memory = cupy.cuda.Memory(count * np.dtype(dtype).itemsize)  # new: nothing else uses it
+        array = cupy.ndarray(count, dtype, cupy.cuda.MemoryPointer(memory, 0))
         with self._lock:
             if self._side_stream is None:
                 self._side_stream = cupy.cuda.Stream(non_blocking=True)
