@@ -19,8 +19,11 @@ class CannotMake(RuntimeError):
     """No installed array library can make such an array here; the message says which would."""
 
 
-def round_to(values: NDArray[Any], dtype: str) -> NDArray[np.float32]:
-    """``values`` rounded to ``dtype``, as float32 numbers (which hold each of them exactly)."""
+def round_to(values: NDArray[Any], dtype: str) -> NDArray[Any]:
+    """``values`` rounded to ``dtype``, as float32 numbers, which hold each of them exactly (as
+    float64 ones where that is the dtype)."""
+    if dtype == "float64":
+        return np.asarray(values, np.float64)
     numbers = np.asarray(values, np.float32)
     if dtype == "float32":
         return numbers
@@ -29,7 +32,7 @@ def round_to(values: NDArray[Any], dtype: str) -> NDArray[np.float32]:
             return numbers.astype(np.float16).astype(np.float32)
     if dtype == "bfloat16":
         return _round_to_bfloat16(numbers)
-    raise ValueError(f"the suite makes float32, bfloat16 and float16 arrays, not {dtype}")
+    raise ValueError(f"the suite makes arrays of float16 to float64 and bfloat16, not {dtype}")
 
 
 def _round_to_bfloat16(numbers: NDArray[np.float32]) -> NDArray[np.float32]:
@@ -47,7 +50,7 @@ def put(values: NDArray[Any], dtype: str, device: str) -> Any:
     Args:
         values: numbers that ``dtype`` holds exactly (see :func:`round_to`). On "cpu" their strides
             are kept, and no copy is made of an array that has the dtype already.
-        dtype: "float32", "bfloat16" or "float16".
+        dtype: "float32", "bfloat16", "float16" or "float64".
         device: "cpu", "cuda:0", …
 
     Raises:
@@ -57,7 +60,8 @@ def put(values: NDArray[Any], dtype: str, device: str) -> Any:
         return np.asarray(values, dtype)
     if importlib.util.find_spec("torch") is not None:
         torch = importlib.import_module("torch")
-        numbers = np.array(values, np.float32)  # a copy: torch warns of read-only memory
+        wide = np.float64 if dtype == "float64" else np.float32
+        numbers = np.array(values, wide)  # a copy: torch warns of read-only memory
         return torch.from_numpy(numbers).to(device=device, dtype=getattr(torch, dtype))
     if device.startswith("cuda") and importlib.util.find_spec("cupy") is not None:
         if dtype == "bfloat16":

@@ -20,7 +20,7 @@ PARAMETERS = {"dtype": "dtype", "normalize": "normalizer", "projection": "projec
 """Test parameters whose value is a feature, and the feature's kind."""
 
 KNOWN: dict[str, tuple[str, ...]] = {
-    "dtype": ("float32", "bfloat16", "float16"),
+    "dtype": ("float32", "bfloat16", "float16", "float64"),
     "normalizer": ("all", "catalog", "eligible"),
     "projection": ("full", "selective"),
     "targeting": ("bits", "bloom", "allow", "exclude"),

@@ -6,12 +6,13 @@ import numpy as np
 import pytest
 
 from beamsieve.interface import Normalize
+from beamsieve_conformance import features
 from beamsieve_conformance.arrays import round_to
 from beamsieve_conformance.oracle import Inputs
 from beamsieve_conformance.subject import Subject
 from beamsieve_conformance.trial import Trial, World
 
-DTYPES = ("float32", "bfloat16", "float16")
+DTYPES = features.KNOWN["dtype"]
 NORMALIZERS = ("all", "catalog", "eligible")
 GRID = [(a, b) for a in range(4) for b in (0, 2, 3, 5)]
 

@@ -40,16 +40,17 @@ class Asks:
     prefix: tuple[int, ...]
 
 
-def asks(seed: int, world: World, prefix: tuple[int, ...], spiked: bool) -> Asks:
-    """A request's own numbers, the same wherever it stands."""
+def asks(seed: int, world: World, prefix: tuple[int, ...], manner: str = "plain") -> Asks:
+    """A request's own numbers, the same wherever it stands: "plain", "spiked" or "loud"."""
     rng = np.random.default_rng(seed)
     places, logits, hidden = 1, [], []
     for width, size in zip(WIDTHS[1:], world.trie.codebooks[1:], strict=True):
         values = rng.standard_normal((places, size)).astype(np.float32) * 3
-        if spiked:
+        if manner == "spiked":
             values[rng.random(values.shape) < 0.3] = np.nan
-        logits.append(values)
-        hidden.append(rng.standard_normal((places, HIDDEN)).astype(np.float32))
+        logits.append(values + np.float32(1e4) if manner == "loud" else values)
+        states = rng.standard_normal((places, HIDDEN)).astype(np.float32)
+        hidden.append(states * np.float32(100) if manner == "loud" else states)
         places = width
     return Asks(logits, hidden, prefix)
 
@@ -83,7 +84,12 @@ def others(world: World, number: int, variable_length: bool) -> list[Asks]:
     """Neighbours of every kind: wide and narrow, dying, unknown, finished."""
     prefixes = [(a,) for a in range(12)] + ([(12,), (13,)] if variable_length else [])
     return [
-        asks(1000 + n, world, prefixes[(5 * n + 4) % len(prefixes)], spiked=n % 3 == 0)
+        asks(
+            1000 + n,
+            world,
+            prefixes[(5 * n + 4) % len(prefixes)],
+            ("loud", "spiked", "plain")[n % 3],
+        )
         for n in range(number)
     ]
 
@@ -95,7 +101,7 @@ def check_independent(
     variable_length = subject.capabilities.variable_length
     world = mixed_catalog(variable_length)
     for prefix in ((4,), (0,)):  # a hub row, and a row with one child
-        mine = asks(7, world, prefix, spiked=False)
+        mine = asks(7, world, prefix)
         alone = search(subject, world, [mine], normalize, hidden)
         crowd = others(world, neighbours, variable_length)
         for place in sorted({0, neighbours // 2, neighbours}):

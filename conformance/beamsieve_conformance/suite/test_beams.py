@@ -85,16 +85,19 @@ def test_parents_are_the_places_candidates_came_from(
 @pytest.mark.slow
 @pytest.mark.size(codebook=70_000, width=260)
 def test_parents_are_exact_beyond_24_bits(subject: Subject) -> None:
-    # 260 beams times 70 000 slots pass 2**24, where float32 stops counting.
-    sids = [(a, 69_999) for a in range(259)] + [(259, b) for b in range(70_000)]
+    # 260 beams times 70 000 slots pass 2**24, where float32 stops counting. The hub's last slot is
+    # the one whose place rounds up to the next beam's.
+    sids = [(a, 69_999) for a in range(260)] + [(258, b) for b in range(69_999)]
     trial = Trial(subject, World.of(sids, [260, 70_000]))
     first = trial.begin()
     beams = trial.take(first, 260, trial.logits(first, np.linspace(1, 0, 260)))
     logits = np.zeros((1, 260, 70_000), np.float32)
-    logits[0, 259, 69_990:] = np.arange(10) + 20.0
+    logits[0, 258, 69_990:] = np.arange(10) + 20.0
     found = trial.host(trial.take(beams, 269, trial.logits(beams, logits)))
-    kept = list(zip(found.parents[0].tolist(), found.tokens[0, :, 1].tolist(), strict=True))
-    assert set(kept) == {(m, 69_999) for m in range(259)} | {(259, v) for v in range(69_990, 70_000)}
+    kept = zip(found.parents[0].tolist(), found.tokens[0, :, 1].tolist(), strict=True)
+    assert set(kept) == {(m, 69_999) for m in range(260)} | {
+        (258, v) for v in range(69_990, 69_999)
+    }
 
 
 def test_tokens_and_rows_follow_the_parent(subject: Subject) -> None:

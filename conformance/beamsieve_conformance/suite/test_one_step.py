@@ -8,12 +8,12 @@ import numpy as np
 import pytest
 
 from beamsieve.interface import Normalize
-from beamsieve_conformance import model
+from beamsieve_conformance import features, model
 from beamsieve_conformance.oracle import Inputs
 from beamsieve_conformance.subject import Subject
 from beamsieve_conformance.trial import Trial, World
 
-DTYPES = ("float32", "bfloat16", "float16")
+DTYPES = features.KNOWN["dtype"]
 NORMALIZERS = ("all", "catalog", "eligible")
 PROJECTIONS = ("full", "selective")
 SQUARE = [(a, b) for a in range(5) for b in range(7)]

@@ -54,6 +54,17 @@ def test_a_whole_wide_row_of_equal_keys_is_in_order(subject: Subject, layout: La
     assert found.tokens[0, :, 0].tolist() == list(range(0, 3000, 2))
 
 
+@pytest.mark.size(codebook=3000)
+@pytest.mark.parametrize("levels", [2, 3, 7])
+def test_many_ties_on_a_few_levels_are_in_order(subject: Subject, levels: int) -> None:
+    # A sort that is not stable may keep equal keys in order alone, and not among others.
+    trial = Trial(subject, World.of([(v,) for v in range(3000)], [3000]))
+    first = trial.begin()
+    found = trial.host(trial.step(first, 2900, trial.logits(first, np.arange(3000) % levels)))
+    wanted = sorted(range(3000), key=lambda v: (-(v % levels), v))[:2900]
+    assert found.tokens[0, :, 0].tolist() == wanted
+
+
 def test_equal_rows_and_equal_hidden_states_tie(subject: Subject) -> None:
     # Whole numbers make every product exact, so equal inputs must give equal scores.
     trial = Trial(subject, World.of(complete(6, 6), 6))
@@ -75,11 +86,12 @@ def test_lower_parent_wins_though_its_token_is_higher(subject: Subject) -> None:
     assert found.tokens[0, :, 1].tolist() == [9, 0, 5]
 
 
+@pytest.mark.needs("guidance: nudge")
 def test_the_order_is_that_of_places_not_of_rows(subject: Subject) -> None:
-    # After step 1 the places run against the rows; equal candidates must follow the places.
-    trial = Trial(subject, World.of([(a, b, c) for a in range(4) for b in (0, 1) for c in (0, 1)], 4))
+    # A nudge turns the places against the rows, the scores stay equal: places decide.
+    trial = Trial(subject, World.of(complete(4, 2, 2)))
     first = trial.begin()
-    beams = trial.step(first, 4, trial.logits(first, [0, 1, 2, 3]))
+    beams = trial.step(first, 4, trial.logits(first, 0.0, nudge=[0, 1, 2, 3]))
     found = trial.host(trial.step(beams, 8, trial.logits(beams, 0.0)))
     assert found.tokens[0, :, 0].tolist() == [3, 3, 2, 2, 1, 1, 0, 0]
     assert found.tokens[0, :, 1].tolist() == [0, 1] * 4

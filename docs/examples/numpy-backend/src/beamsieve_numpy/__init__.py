@@ -21,7 +21,8 @@ class Table:
     """One step's table as this backend likes it. Entries are the children of all rows, in order.
 
     Attributes:
-        row_starts: int64 [rows + 1]; row r owns the entries ``row_starts[r] : row_starts[r + 1]``.
+        row_starts: int64 [rows + 2]; row r owns the entries ``row_starts[r] : row_starts[r + 1]``.
+            The last row is empty, so that row 0 exists even where no prefix is so long.
         tokens: int32 [entries + 1]; the last one is never valid, so that entry 0 always exists.
         leaves: int64 [entries + 1]; the leaf of an entry that completes a semantic ID, else -1.
         widest: the most entries of any row.
@@ -60,7 +61,7 @@ class NumpyBackend(Backend):
                 leaves[np.diff(index.tables[depth].row_starts) > 0] = -1
             tables.append(
                 Table(
-                    row_starts=table.row_starts.astype(np.int64),
+                    row_starts=np.append(table.row_starts, table.entries).astype(np.int64),
                     tokens=np.append(entry_tokens(table), np.int32(0)),
                     leaves=np.append(leaves, -1),
                     widest=max(1, table.widest),
@@ -89,6 +90,7 @@ class NumpyBackend(Backend):
             search=search,
         )
 
+    @np.errstate(invalid="ignore")  # inf - inf is NaN, and NaN dies
     def candidates(self, beams: Beams, inputs: StepInputs, normalize: Normalize) -> Candidates:
         table: Table = beams.search.tables[beams.step]
 
@@ -157,6 +159,7 @@ class NumpyBackend(Backend):
             search=beams.search,
         )
 
+    @np.errstate(invalid="ignore")
     def add_nudge(self, candidates: Candidates, nudge: NDArray[np.float32]) -> NDArray[np.float32]:
         has_token = candidates.tokens >= 0
         added = np.take_along_axis(nudge, np.where(has_token, candidates.tokens, 0), axis=2)
