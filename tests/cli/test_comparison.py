@@ -19,8 +19,7 @@ def index_with(index: Index, step: int, table: StepTable) -> Index:
     """The index with one table replaced."""
     tables = list(index.tables)
     tables[step - 1] = table
-    starts, numbers = index.leaf_items
-    return Index(tables, index.codebooks, index.end_token, index.items, (starts, numbers))
+    return Index(replace(index.parts, tables=tuple(tables)))
 
 
 @pytest.mark.parametrize("layout", ["dense", "sparse"])

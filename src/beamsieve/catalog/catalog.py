@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Iterable, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
@@ -18,6 +19,8 @@ from beamsieve.catalog.report import CatalogReport, report_on
 from beamsieve.catalog.rows import Batch, Columns, Rows
 from beamsieve.catalog.validate import OnError, Progress, Rejects
 from beamsieve.errors import CatalogError
+from beamsieve.targeting.attributes import Attribute, lay_out
+from beamsieve.targeting.rules import CatalogRules, RuleReader, UnreachableItemWarning
 
 
 class Catalog:
@@ -34,6 +37,7 @@ class Catalog:
         rejected: how many rows were left out, by reason.
         order: the rows in lexicographic order (end tokens included), each pair once.
         duplicates: how many rows repeated an (item, semantic ID) pair.
+        rules: the items' targeting rules, or None where no attributes are declared.
     """
 
     def __init__(
@@ -44,6 +48,7 @@ class Catalog:
         codebooks: tuple[int, ...],
         end_token: bool,
         titles: pa.Array | None,
+        rules: CatalogRules | None,
         rejects: Rejects,
     ) -> None:
         self.sids = sids
@@ -52,6 +57,7 @@ class Catalog:
         self.codebooks = codebooks
         self.end_token = end_token
         self.titles = titles
+        self.rules = rules
         self.source = rejects.source
         order = sort_sids(self._with_end_tokens())
         self.order, self.duplicates = _each_pair_once(order, row_items)
@@ -68,6 +74,8 @@ class Catalog:
         on_error: OnError = "raise",
         rejects: str | Path | None = None,
         titles: Any = None,
+        attributes: Sequence[Attribute] = (),
+        rules: Sequence[Any] | None = None,
         source: str = "sids",
     ) -> Catalog:
         """A catalog from arrays.
@@ -83,6 +91,9 @@ class Catalog:
             on_error: "raise" at the first bad row, or "skip" and count them.
             rejects: where to write skipped rows, as JSON lines.
             titles: N strings (or None) to show for the items.
+            attributes: what rules and requests may name.
+            rules: N dicts (or None), see :mod:`beamsieve.targeting.rules`; all rows of one item
+                must have the same.
             source: what errors call these rows.
 
         Raises:
@@ -90,17 +101,18 @@ class Catalog:
         """
         matrix = _as_matrix(sids, source)
         ids = None if items is None else as_ids(items)
-        batch = Batch(source, matrix, ids, _as_titles(titles))
-        for name, column in (("items", ids), ("titles", batch.titles)):
+        batch = Batch(source, matrix, ids, _as_titles(titles), rules)
+        for name, column in (("items", ids), ("titles", batch.titles), ("rules", rules)):
             if column is not None and len(column) != len(matrix):
                 raise CatalogError(
                     f"{source}: {len(column)} {name} for {len(matrix)} semantic IDs; "
                     "give one per row."
                 )
         with Rejects(source, on_error, rejects) as log:
-            rows = Rows(log, codebooks, end_token)
+            reader = RuleReader(lay_out(attributes))
+            rows = Rows(log, codebooks, end_token, reader)
             rows.add(batch)
-            return cls._of(rows.finish(), end_token, log)
+            return cls._of(rows.finish(), end_token, log, reader)
 
     @classmethod
     def read(
@@ -112,7 +124,8 @@ class Catalog:
         end_token: bool = False,
         on_error: OnError = "raise",
         rejects: str | Path | None = None,
-        columns: Mapping[str, str | Sequence[str]] | None = None,
+        columns: Mapping[str, str | Sequence[str] | None] | None = None,
+        attributes: Sequence[Attribute] = (),
         progress: Progress | None = None,
     ) -> Catalog:
         """Read a catalog from a file, or from an Arrow or pandas table.
@@ -127,7 +140,8 @@ class Catalog:
             on_error: as in :meth:`from_arrays`; rows that cannot be read count as bad rows too.
             rejects: as in :meth:`from_arrays`.
             columns: other names for the columns: ``{"item": "asin", "sid": "code"}``; "sid" may
-                name a list of columns, one per level.
+                name a list of columns, one per level; None leaves "title" or "rules" unread.
+            attributes: what the rules in column "rules", and requests, may name.
             progress: called with what is being done, the rows read, and how many there are (0 while
                 that is unknown).
 
@@ -136,20 +150,28 @@ class Catalog:
         """
         name, batches = open_source(source, format, columns)
         with Rejects(name, on_error, rejects) as log:
-            rows = Rows(log, codebooks, end_token)
+            reader = RuleReader(lay_out(attributes))
+            rows = Rows(log, codebooks, end_token, reader)
             for batch, total in batches(rows.most):
                 rows.add(batch)
                 if progress is not None:
                     progress("reading", rows.seen, total)
-            return cls._of(rows.finish(), end_token, log)
+            return cls._of(rows.finish(), end_token, log, reader)
 
     @classmethod
-    def _of(cls, columns: Columns, end_token: bool, rejects: Rejects) -> Catalog:
+    def _of(
+        cls, columns: Columns, end_token: bool, rejects: Rejects, reader: RuleReader
+    ) -> Catalog:
         """Number the items of checked rows."""
         values, row_items = distinct(columns.ids)
         titles = columns.titles
         if titles is not None and row_items is not None:
             titles = titles.take(pa.array(np.unique(row_items, return_index=True)[1]))
+        rules = None
+        if reader.layout.attributes:
+            sets = _sets_of_items(columns.rule_sets, row_items, values, rejects.source)
+            rules = CatalogRules(reader.layout, sets, tuple(one.sets for one in reader.sets))
+            _warn_of_unreachable(rules, values, rejects.source)
         return cls(
             columns.sids,
             ItemIds(values),
@@ -157,6 +179,7 @@ class Catalog:
             columns.codebooks,
             end_token,
             titles,
+            rules,
             rejects,
         )
 
@@ -239,6 +262,33 @@ def _as_titles(titles: Any) -> pa.Array | None:
     if isinstance(array, pa.ChunkedArray):
         array = array.combine_chunks()
     return array.cast(pa.large_string())
+
+
+def _sets_of_items(
+    row_sets: NDArray[np.int32], row_items: NDArray[np.int64] | None, ids: pa.Array, source: str
+) -> NDArray[np.int32]:
+    """The rules of every item, on which all its rows must agree."""
+    if row_items is None:
+        return row_sets
+    sets = row_sets[np.unique(row_items, return_index=True)[1]]
+    differs = np.flatnonzero((sets[row_items] != row_sets).any(axis=1))
+    if len(differs):
+        raise CatalogError(
+            f"{source}: the rows of item {ids[int(row_items[differs[0]])].as_py()!r} give it "
+            "different rules; give every row of an item the same."
+        )
+    return sets
+
+
+def _warn_of_unreachable(rules: CatalogRules, ids: pa.Array, source: str) -> None:
+    found = rules.unreachable()
+    if len(found):
+        warnings.warn(
+            f"{source}: {len(found)} items have a rule that accepts nothing, so no targeted "
+            f"request can find them; the first is {ids[int(found[0])].as_py()!r}.",
+            UnreachableItemWarning,
+            stacklevel=4,
+        )
 
 
 def _each_pair_once(order: SidOrder, row_items: NDArray[np.int64] | None) -> tuple[SidOrder, int]:

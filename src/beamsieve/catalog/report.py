@@ -68,6 +68,7 @@ class CatalogReport:
         duplicates: rows that repeat an (item, semantic ID) pair.
         collisions: semantic IDs shared by items.
         multi_path_items: items with several semantic IDs.
+        unreachable_items: items with a targeting rule that accepts nothing.
         depths: how many distinct semantic IDs have each number of tokens, without end tokens.
         end_token: whether end tokens are appended.
         levels: per level; end tokens included.
@@ -83,6 +84,7 @@ class CatalogReport:
     duplicates: int
     collisions: Collisions
     multi_path_items: int
+    unreachable_items: int
     depths: Mapping[int, int]
     end_token: bool
     levels: tuple[LevelReport, ...]
@@ -114,6 +116,7 @@ def report_on(catalog: Catalog) -> CatalogReport:
         duplicates=catalog.duplicates,
         collisions=Collisions(len(shared), int(shared.sum()), int(group_sizes.max())),
         multi_path_items=multi_path,
+        unreachable_items=0 if catalog.rules is None else len(catalog.rules.unreachable()),
         depths={
             int(d): int(n) for d, n in zip(*np.unique(depths, return_counts=True), strict=True)
         },

@@ -15,6 +15,7 @@ from beamsieve.catalog.items import as_ids
 from beamsieve.catalog.order import sort_sids
 from beamsieve.catalog.validate import Rejects, bad_rows, check_codebooks, why_bad
 from beamsieve.errors import CatalogError
+from beamsieve.targeting.rules import RuleReader
 
 
 @dataclass
@@ -26,6 +27,7 @@ class Batch:
         sids: integers [n, w], -1 behind the end.
         ids: n item ids, or None where the row numbers are meant.
         titles: n strings or nulls, or None.
+        rules: n dicts (or None), or JSON strings; or None.
         unreadable: rows that hold no semantic ID: a short name for the reason, and the clause.
         labels: each row's number or name, or the first row's number.
         unit: what a label counts: "row", "line", "item".
@@ -36,6 +38,7 @@ class Batch:
     sids: NDArray[np.integer]
     ids: pa.Array | None = None
     titles: pa.Array | None = None
+    rules: Sequence[Any] | pa.Array | None = None
     unreadable: dict[int, tuple[str, str]] = field(default_factory=dict)
     labels: int | Sequence[Any] | NDArray[np.int64] = 0
     unit: str = "row"
@@ -43,10 +46,7 @@ class Batch:
 
     def label(self, row: int) -> Any:
         """The name of a row."""
-        if isinstance(self.labels, int):
-            return self.labels + row
-        label = self.labels[row]
-        return label.item() if isinstance(label, np.generic) else label
+        return _label(self.labels, row)
 
     def value(self, row: int) -> Any:
         """What the row held."""
@@ -57,12 +57,56 @@ class Batch:
 
 
 @dataclass(frozen=True)
+class _Kept:
+    """What can be used of a batch."""
+
+    origin: Batch
+    sids: NDArray[np.integer]
+    ids: pa.Array | None
+    titles: pa.Array | None
+    rule_sets: NDArray[np.int32]
+    labels: int | Sequence[Any] | NDArray[np.int64]
+
+    def label(self, row: int) -> Any:
+        """The name of a row."""
+        return _label(self.labels, row)
+
+    def numbers(self) -> Sequence[Any] | NDArray[np.int64]:
+        """The row numbers."""
+        if isinstance(self.labels, int):
+            return range(self.labels, self.labels + len(self.sids))
+        return self.labels
+
+    def take(self, rows: NDArray[np.int64]) -> _Kept:
+        """These rows alone."""
+        where = pa.array(rows)
+        labels: Any = self.labels
+        if isinstance(labels, int):
+            labels = labels + rows
+        elif isinstance(labels, np.ndarray):
+            labels = labels[rows]
+        else:
+            labels = [labels[row] for row in rows.tolist()]
+        return _Kept(
+            self.origin,
+            self.sids[rows],
+            None if self.ids is None else self.ids.take(where),
+            None if self.titles is None else self.titles.take(where),
+            self.rule_sets[rows],
+            labels,
+        )
+
+
+@dataclass(frozen=True)
 class Columns:
-    """All usable rows: ``sids`` int32 [n, L]; ``ids`` and ``titles`` Arrow arrays of n."""
+    """All usable rows: ``sids`` int32 [n, L], ``ids`` and ``titles`` Arrow arrays of n, and
+    ``rule_sets`` int32 [n, attributes].
+    """
 
     sids: NDArray[np.int32]
     ids: pa.Array
     titles: pa.Array | None
+    rule_sets: NDArray[np.int32]
     codebooks: tuple[int, ...]
 
 
@@ -73,10 +117,15 @@ class Rows:
         rejects: takes the others.
         codebooks: the size per level, one size for every level, or None.
         end_token: whether a semantic ID may be a proper prefix of another.
+        rules: reads the rows' rules.
     """
 
     def __init__(
-        self, rejects: Rejects, codebooks: int | Iterable[int] | None, end_token: bool
+        self,
+        rejects: Rejects,
+        codebooks: int | Iterable[int] | None,
+        end_token: bool,
+        rules: RuleReader,
     ) -> None:
         self.rejects = rejects
         self.end_token = end_token
@@ -85,7 +134,8 @@ class Rows:
         self.most = None if self._one_size or self._sizes is None else len(self._sizes)
         """L where the codebooks tell it."""
         self.seen = 0
-        self._kept: list[Batch] = []
+        self.rules = rules
+        self._kept: list[_Kept] = []
 
     def add(self, batch: Batch) -> None:
         """Check a batch and keep what can be used of it."""
@@ -105,18 +155,25 @@ class Rows:
         if ids is not None and ids.null_count:
             no_id = np.asarray(ids.is_null())
             bad |= no_id
+        rule_sets, bad_rules = self._read_rules(batch)
+        bad[list(bad_rules)] = True
         for row in np.flatnonzero(bad).tolist():
             if row in batch.unreadable:
                 why = batch.unreadable[row]
             elif no_id[row]:
                 why = ("missing item id", "the item id is missing")
+            elif row in bad_rules:
+                why = bad_rules[row]
             else:
                 why = why_bad(batch.sids[row].tolist(), sizes)
             self.rejects.add(batch.source, batch.unit, batch.label(row), why, batch.value(row))
-        kept = Batch(
-            batch.source, batch.sids, ids, batch.titles, labels=batch.labels, unit=batch.unit
-        )
-        self._kept.append(_take(kept, np.flatnonzero(~bad)) if bad.any() else kept)
+        kept = _Kept(batch, batch.sids, ids, batch.titles, rule_sets, batch.labels)
+        self._kept.append(kept.take(np.flatnonzero(~bad)) if bad.any() else kept)
+
+    def _read_rules(self, batch: Batch) -> tuple[NDArray[np.int32], dict[int, tuple[str, str]]]:
+        if batch.rules is not None:
+            return self.rules.read(batch.rules)
+        return np.zeros((len(batch.sids), len(self.rules.sets)), np.int32), {}
 
     def _sizes_of(self, width: int) -> tuple[int, ...] | None:
         if self._sizes is None:
@@ -153,7 +210,7 @@ class Rows:
                 )
             sizes = sizes or tuple(int(top) + 1 for top in sids.max(axis=0))
         if any(batch.ids is None for batch in batches):
-            ids = pa.array(np.concatenate([np.asarray(_numbers(batch)) for batch in batches]))
+            ids = pa.array(np.concatenate([np.asarray(batch.numbers()) for batch in batches]))
         else:
             ids = _joined([batch.ids for batch in batches], source)
         titles = None
@@ -165,7 +222,8 @@ class Rows:
                     for b in batches
                 ]
             )
-        return Columns(sids, ids, titles, sizes)
+        rule_sets = np.concatenate([batch.rule_sets for batch in batches])
+        return Columns(sids, ids, titles, rule_sets, sizes)
 
     def _refuse_prefixes(self) -> None:
         """Refuse each semantic ID that is a proper prefix of another: no step could end on it."""
@@ -190,11 +248,11 @@ class Rows:
                 "could be found",
             )
             sid = sids[place][sids[place] >= 0]
-            self.rejects.add(batch.source, batch.unit, batch.label(row), why, sid)
+            self.rejects.add(batch.origin.source, batch.origin.unit, batch.label(row), why, sid)
             drop.setdefault(number, []).append(row)
         for number, gone in drop.items():
             batch = self._kept[number]
-            self._kept[number] = _take(batch, np.delete(np.arange(len(batch.sids)), gone))
+            self._kept[number] = batch.take(np.delete(np.arange(len(batch.sids)), gone))
 
 
 def _proper_prefixes(sids: NDArray[np.int32]) -> NDArray[np.int64]:
@@ -207,30 +265,11 @@ def _proper_prefixes(sids: NDArray[np.int32]) -> NDArray[np.int64]:
     return np.sort(order.rows[is_prefix[order.leaf_of_row()]])
 
 
-def _numbers(batch: Batch) -> Sequence[Any] | NDArray[np.int64]:
-    """The row numbers of a batch."""
-    if isinstance(batch.labels, int):
-        return range(batch.labels, batch.labels + len(batch.sids))
-    return batch.labels
-
-
-def _take(batch: Batch, rows: NDArray[np.int64]) -> Batch:
-    where = pa.array(rows)
-    labels: Any = batch.labels
+def _label(labels: Any, row: int) -> Any:
     if isinstance(labels, int):
-        labels = labels + rows
-    elif isinstance(labels, np.ndarray):
-        labels = labels[rows]
-    else:
-        labels = [labels[row] for row in rows.tolist()]
-    return Batch(
-        batch.source,
-        batch.sids[rows],
-        None if batch.ids is None else batch.ids.take(where),
-        None if batch.titles is None else batch.titles.take(where),
-        labels=labels,
-        unit=batch.unit,
-    )
+        return labels + row
+    label = labels[row]
+    return label.item() if isinstance(label, np.generic) else label
 
 
 def _joined(columns: list[pa.Array], source: str) -> pa.Array:

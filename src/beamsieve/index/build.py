@@ -1,15 +1,20 @@
-"""From sorted semantic IDs to step tables."""
+"""From a catalog to the parts of an index."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 import numpy as np
+import pyarrow as pa
 from numpy.typing import NDArray
 
+from beamsieve.catalog.items import ItemIds
 from beamsieve.catalog.order import SidOrder
 from beamsieve.catalog.validate import Progress
 from beamsieve.errors import InputError
+from beamsieve.index.leaves import leaf_bounds
+from beamsieve.index.parts import IndexParts
 from beamsieve.index.tables import (
     WORD,
     Layout,
@@ -19,6 +24,11 @@ from beamsieve.index.tables import (
     starts_dtype,
     token_dtype,
 )
+from beamsieve.targeting.item_rules import ItemRules
+from beamsieve.targeting.matchers import Partitions, build_matchers
+
+if TYPE_CHECKING:
+    from beamsieve.catalog.catalog import Catalog
 
 LayoutChoice = Layout | Sequence[Layout | None] | None
 
@@ -40,6 +50,66 @@ def build_tables(
         if progress is not None:
             progress("building tables", step, order.length)
     return tuple(tables)
+
+
+def build_parts(
+    catalog: Catalog, layout: LayoutChoice, partitions: Partitions, progress: Progress | None
+) -> IndexParts:
+    """Everything that the index of a catalog holds."""
+    order = catalog.order
+    tables = build_tables(order, catalog.coded_codebooks, layout, progress)
+    first = order.difference < order.length
+    leaf_starts = None
+    if not first.all():
+        leaf_starts = np.append(np.flatnonzero(first), len(first))
+    numbers = None
+    if catalog.row_items is None:
+        items = order.rows
+    else:
+        items, numbers = _numbered_by_appearance(catalog.row_items[order.rows])
+    take = pa.array(items)
+    item_rules, matchers = None, None
+    if catalog.rules is not None:
+        report = progress or (lambda what, done, total: None)
+        report("building matchers", 0, 2)
+        item_rules = ItemRules.build(catalog.rules, items)
+        report("building matchers", 1, 2)
+        matchers = build_matchers(
+            item_rules.layout,
+            item_rules.segments(),
+            (leaf_starts, numbers),
+            tables,
+            leaf_bounds(tables),
+            partitions,
+        )
+        report("building matchers", 2, 2)
+    return IndexParts(
+        tables=tables,
+        codebooks=catalog.coded_codebooks,
+        end_token=catalog.end_token,
+        items=ItemIds(catalog.items.values.take(take)),
+        leaf_starts=leaf_starts,
+        leaf_numbers=numbers,
+        titles=None if catalog.titles is None else catalog.titles.take(take),
+        item_rules=item_rules,
+        matchers=matchers,
+    )
+
+
+def _numbered_by_appearance(
+    items: NDArray[np.int64],
+) -> tuple[NDArray[np.int64], NDArray[np.int64] | None]:
+    """Renumber items by first appearance: old number of each new one, and each row's new number.
+
+    The second is None when every item appears once.
+    """
+    old, first, place = np.unique(items, return_index=True, return_inverse=True)
+    if len(old) == len(items):
+        return items, None
+    by_appearance = np.argsort(first, kind="stable")
+    new = np.empty(len(old), np.int64)
+    new[by_appearance] = np.arange(len(old))
+    return old[by_appearance], new[place]
 
 
 def make_table(

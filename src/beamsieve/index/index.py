@@ -9,21 +9,23 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
-import xxhash
 from numpy.typing import ArrayLike, NDArray
 
-from beamsieve.catalog.items import ItemId, ItemIds
+from beamsieve.catalog.items import ItemId
 from beamsieve.catalog.validate import Progress
-from beamsieve.errors import IndexFileError, InputError
-from beamsieve.index.build import LayoutChoice, build_tables
-from beamsieve.index.files import read_file, text_arrays, text_column, write_file
+from beamsieve.errors import InputError
+from beamsieve.index.build import LayoutChoice, build_parts
 from beamsieve.index.leaves import child_of, leaf_bounds, tokens_of_entries, tokens_of_row
-from beamsieve.index.tables import StepTable
+from beamsieve.index.parts import IndexParts, fingerprints
+from beamsieve.index.storage import host_arrays, load_index, save_index
+from beamsieve.interface import RequestFilters
+from beamsieve.targeting.attributes import lay_out
+from beamsieve.targeting.item_rules import take_runs
+from beamsieve.targeting.matchers import Partitions
+from beamsieve.targeting.requests import eligible_items, encode_requests
 
 if TYPE_CHECKING:
     from beamsieve.catalog import Catalog
-
-_TABLE_PARTS = ("row_starts", "tokens", "bitmap", "ranks")
 
 
 class LeafItems(NamedTuple):
@@ -50,31 +52,39 @@ class Index:
         fingerprint: 32 hexadecimal digits: equal for equal semantic IDs and items, whatever the
             layouts of the tables.
         sid_fingerprint: the same of codebooks and semantic IDs alone.
+        row_layout: the targeting attributes and their bits.
+        item_rules: the items' exact targeting rules, or None where no attributes are declared.
+        matchers: the tables' edge matchers, or None where no attributes are declared.
+        parts: all that the index holds; ``Index(dataclasses.replace(index.parts, …))`` makes
+            another one.
     """
 
     def __init__(
-        self,
-        tables: Sequence[StepTable],
-        codebooks: Sequence[int],
-        end_token: bool,
-        items: ItemIds,
-        leaf_items: tuple[NDArray[np.integer] | None, NDArray[np.integer] | None] = (None, None),
-        titles: pa.Array | None = None,
-        fingerprints: tuple[str, str] | None = None,
+        self, parts: IndexParts, prints: tuple[str, str] | None = None, leaves: int | None = None
     ) -> None:
-        self.tables = tuple(tables)
-        self.codebooks = tuple(codebooks)
-        self.end_token = end_token
-        self.items = items
-        self.titles = titles
-        self._leaf_starts, self._leaf_numbers = leaf_items
-        if fingerprints is None:
-            fingerprints = self._fingerprints()
-        self.fingerprint, self.sid_fingerprint = fingerprints
+        self.tables = parts.tables
+        self.codebooks = parts.codebooks
+        self.end_token = parts.end_token
+        self.items = parts.items
+        self.titles = parts.titles
+        self.item_rules = parts.item_rules
+        self.matchers = parts.matchers
+        self.row_layout = lay_out(()) if self.item_rules is None else self.item_rules.layout
+        self.fingerprint, self.sid_fingerprint = prints or fingerprints(parts)
+        self.parts = parts
+        self._leaf_starts, self._leaf_numbers = parts.leaf_starts, parts.leaf_numbers
+        if leaves is not None:
+            self.leaf_count = leaves
 
     @classmethod
     def build(
-        cls, catalog: Catalog, layout: LayoutChoice = None, progress: Progress | None = None
+        cls,
+        catalog: Catalog,
+        layout: LayoutChoice = None,
+        *,
+        static: Sequence[int] | None = None,
+        dynamic: tuple[float, int] | None = None,
+        progress: Progress | None = None,
     ) -> Index:
         """Build the tables of a catalog.
 
@@ -82,31 +92,15 @@ class Index:
             catalog: what to build from.
             layout: "dense" or "sparse" forces every table's layout, a sequence each table's own;
                 None leaves it to the measured size.
+            static: into how many parts the matchers of each level are divided.
+            dynamic: in its place, the target fill of a matcher and the most parts.
             progress: called with what is being done, how much of it is done, how much there is.
+
+        Raises:
+            InputError: ``layout``, ``static`` or ``dynamic`` does not fit.
         """
-        order = catalog.order
-        tables = build_tables(order, catalog.coded_codebooks, layout, progress)
-        first = order.difference < order.length
-        leaf_starts = None
-        if not first.all():
-            leaf_starts = np.append(np.flatnonzero(first), len(first))
-        numbers = None
-        if catalog.row_items is None:
-            rows_of_items = order.rows
-        else:
-            in_order = catalog.row_items[order.rows]
-            rows_of_items, numbers = _numbered_by_appearance(in_order)
-        take = pa.array(rows_of_items)
-        items = ItemIds(catalog.items.values.take(take))
-        titles = None if catalog.titles is None else catalog.titles.take(take)
-        return cls(
-            tables,
-            catalog.coded_codebooks,
-            catalog.end_token,
-            items,
-            (leaf_starts, numbers),
-            titles,
-        )
+        partitions = Partitions.of(static, dynamic, catalog.order.length)
+        return cls(build_parts(catalog, layout, partitions, progress))
 
     def save(self, path: str | Path, progress: Progress | None = None) -> None:
         """Write the index to a safetensors file; never leaves half a file under that name.
@@ -114,21 +108,13 @@ class Index:
         Raises:
             IndexFileError: the file cannot be written.
         """
-        description = {
-            "codebooks": list(self.codebooks),
-            "end_token": self.end_token,
-            "leaves": self.leaf_count,
-            "items": len(self.items),
-            "fingerprint": self.fingerprint,
-            "sid_fingerprint": self.sid_fingerprint,
-            "widest": [table.widest for table in self.tables],
-        }
-        arrays: dict[str, NDArray[Any]] = {}
-        for table in self.tables:
-            for part in _TABLE_PARTS:
-                if getattr(table, part) is not None:
-                    arrays[f"table.{table.step}.{part}"] = getattr(table, part)
-        write_file(path, description, arrays | self._host_arrays(), progress)
+        save_index(
+            path,
+            self.parts,
+            (self.fingerprint, self.sid_fingerprint),
+            self.leaf_count,
+            progress,
+        )
 
     @classmethod
     def load(
@@ -150,32 +136,7 @@ class Index:
         Raises:
             IndexFileError: the file is missing, foreign, newer, truncated or altered.
         """
-        file = read_file(path, mmap, verify, progress)
-        arrays, about = file.arrays, file.description
-        try:
-            tables = [
-                StepTable(
-                    step,
-                    vocabulary,
-                    widest=about["widest"][step - 1],
-                    **{part: arrays.get(f"table.{step}.{part}") for part in _TABLE_PARTS},  # type: ignore[arg-type]  # row_starts is always there
-                )
-                for step, vocabulary in enumerate(about["codebooks"], 1)
-            ]
-            items = arrays.get("items")
-            index = cls(
-                tables,
-                about["codebooks"],
-                about["end_token"],
-                ItemIds(text_column("items", arrays) if items is None else pa.array(items)),
-                (arrays.get("leaf_items.starts"), arrays.get("leaf_items.numbers")),
-                text_column("titles", arrays) if "titles.offsets" in arrays else None,
-                (about["fingerprint"], about["sid_fingerprint"]),
-            )
-            index.leaf_count = about["leaves"]
-        except (KeyError, IndexError, TypeError, pa.ArrowException) as error:
-            raise IndexFileError(f"{path}: an array or a field is missing: {error}.") from error
-        return index
+        return cls(*load_index(path, mmap, verify, progress))
 
     @property
     def length(self) -> int:
@@ -317,6 +278,53 @@ class Index:
         users = sids[:, : self.length - 1] if self.end_token else sids
         return users.reshape(*leaves.shape, users.shape[1])
 
+    @cached_property
+    def _pairs_by_item(self) -> tuple[NDArray[np.int64], NDArray[np.int64]] | None:
+        """Where each item's pairs begin, and the pairs by item; None if each has its own one."""
+        if self._leaf_numbers is None:
+            return None
+        pairs = np.argsort(self._leaf_numbers, kind="stable")
+        counts = np.bincount(self._leaf_numbers, minlength=len(self.items))
+        return np.concatenate([[0], np.cumsum(counts)]), pairs
+
+    def leaves_of_items(self, numbers: ArrayLike) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """For many items: how many leaves each has (int64 [items]), and the leaves in turn."""
+        items = np.asarray(numbers, np.int64).ravel()
+        counts, pairs = np.ones(len(items), np.int64), items
+        if self._pairs_by_item is not None:
+            starts, by_item = self._pairs_by_item
+            members, counts = take_runs(starts, items)
+            pairs = by_item[members]
+        if self._leaf_starts is None:
+            return counts, pairs
+        return counts, np.searchsorted(self._leaf_starts, pairs, side="right") - 1
+
+    def encode_requests(self, requests: Sequence[Any], batch: int) -> RequestFilters:
+        """Encode a batch's targeting, once, for the backends.
+
+        Args:
+            requests: per request a dict of what is known of its viewer, with ``allow`` and
+                ``exclude`` if wanted; or None for no targeting.
+            batch: how many requests there must be.
+
+        Raises:
+            RequestError: naming the request by its place in the batch.
+        """
+        return encode_requests(self, requests, batch)
+
+    def eligible(self, request: Any, numbers: ArrayLike, place: int = 0) -> NDArray[np.bool_]:
+        """bool [n]: which of these item numbers a request may be shown, by the exact rules.
+
+        Args:
+            request: one entry of what ``encode_requests`` takes.
+            numbers: item numbers.
+            place: the request's place in its batch, for errors.
+
+        Raises:
+            RequestError: the request cannot be read.
+        """
+        return eligible_items(self, request, np.asarray(numbers, np.int64).ravel(), place)
+
     def titles_of(self, numbers: ArrayLike) -> list[str | None]:
         """The titles of these item numbers; None where an item has none."""
         places = np.asarray(numbers, np.int64).ravel()
@@ -327,30 +335,23 @@ class Index:
 
     @property
     def device_bytes(self) -> int:
-        """Bytes of the tables, which a backend puts on its device."""
-        return sum(table.nbytes for table in self.tables)
+        """Bytes of tables and matchers, which a backend puts on its device."""
+        matchers = 0 if self.matchers is None else self.matchers.nbytes
+        return sum(table.nbytes for table in self.tables) + matchers
 
     @property
     def host_bytes(self) -> int:
         """Bytes of what stays on the host: items, titles, and which leaf stands for which item."""
-        return sum(array.nbytes for array in self._host_arrays().values())
-
-    def _host_arrays(self) -> dict[str, NDArray[Any]]:
-        """What stays on the host, under the names that it has in a file."""
-        arrays: dict[str, NDArray[Any]] = {}
-        for name, array in (("starts", self._leaf_starts), ("numbers", self._leaf_numbers)):
-            if array is not None:
-                arrays[f"leaf_items.{name}"] = array
-        if self.items.are_strings:
-            arrays |= text_arrays("items", self.items.values)
-        else:
-            arrays["items"] = self.items.numpy()
-        if self.titles is not None:
-            arrays |= text_arrays("titles", self.titles)
-        return arrays
+        return sum(array.nbytes for array in host_arrays(self.parts).values())
 
     def stats(self) -> Mapping[str, Any]:
         """Sizes, as plain numbers and strings: of the whole, and per table under "tables"."""
+        targeting = {}
+        if self.matchers is not None:
+            targeting = {
+                "attributes": [attribute.as_dict() for attribute in self.row_layout.attributes],
+                "matchers": self.matchers.stats(),
+            }
         return {
             "length": self.length,
             "codebooks": list(self.codebooks),
@@ -372,6 +373,7 @@ class Index:
             "device_bytes": self.device_bytes,
             "host_bytes": self.host_bytes,
             "fingerprint": self.fingerprint,
+            **targeting,
         }
 
     def __repr__(self) -> str:
@@ -379,50 +381,6 @@ class Index:
             f"Index({self.leaf_count} semantic IDs, {len(self.items)} items, codebooks "
             f"{'×'.join(map(str, self.codebooks))}, {self.fingerprint[:8]})"
         )
-
-    def _fingerprints(self) -> tuple[str, str]:
-        digest = xxhash.xxh3_128(b"beamsieve index 1")
-        digest.update(repr((list(self.codebooks), self.end_token)).encode())
-        for table in self.tables:
-            digest.update(_bytes(table.row_starts))
-            digest.update(_bytes(tokens_of_entries(table)))
-        sids = digest.hexdigest()
-        for array in (self._leaf_starts, self._leaf_numbers):
-            digest.update(b"-" if array is None else _bytes(array))
-        digest.update(b"strings" if self.items.are_strings else b"integers")
-        for buffer in _buffers(self.items.values):
-            digest.update(buffer)
-        return digest.hexdigest(), sids
-
-
-def _numbered_by_appearance(
-    items: NDArray[np.int64],
-) -> tuple[NDArray[np.int64], NDArray[np.int64] | None]:
-    """Renumber items by first appearance: old number of each new one, and each row's new number.
-
-    The second is None when every item appears once.
-    """
-    old, first, place = np.unique(items, return_index=True, return_inverse=True)
-    if len(old) == len(items):
-        return items, None
-    by_appearance = np.argsort(first, kind="stable")
-    new = np.empty(len(old), np.int64)
-    new[by_appearance] = np.arange(len(old))
-    return old[by_appearance], new[place]
-
-
-def _buffers(array: pa.Array) -> list[Any]:
-    """An Arrow array's values as plain buffers, whatever it was sliced from."""
-    if pa.types.is_large_string(array.type):
-        offsets = np.frombuffer(array.buffers()[1], np.int64)[array.offset :][: len(array) + 1]
-        data = array.buffers()[2]
-        text = b"" if data is None else memoryview(data)[offsets[0] : offsets[-1]]
-        return [_bytes(offsets - offsets[0]), text]
-    return [_bytes(array.to_numpy(zero_copy_only=True))]
-
-
-def _bytes(array: NDArray[Any]) -> memoryview:
-    return np.ascontiguousarray(array).reshape(-1).view(np.uint8).data
 
 
 def _as_tokens(prefix: Iterable[int]) -> list[int]:

@@ -8,6 +8,7 @@ Tables (Parquet, CSV, JSON lines, Arrow, pandas) need these columns; any others 
 | ``sid`` or ``semantic_id`` | the semantic ID: a list of integers or of strings, or one string |
 | ``sid_0 …``, ``sid_1 …`` or ``t1 …`` | in its place, one column per level; null behind the end |
 | ``title`` | optional; a text to show |
+| ``rules`` | optional; targeting rules (:mod:`beamsieve.targeting.rules`), JSON text or structs |
 
 NumPy files hold the tokens alone (``.npy``, [N, L], items are the row numbers) or the arrays
 ``sids`` and, if wanted, ``items`` and ``titles`` (``.npz``). The two published files are described
@@ -19,16 +20,16 @@ Rows are counted from 0, without a header; lines from 1.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, Literal, get_args
 
 from beamsieve.catalog.readers import arrays, lines, published, tables
+from beamsieve.catalog.readers.columns import Names
 from beamsieve.catalog.rows import Batch
 from beamsieve.errors import CatalogError
 
 Format = Literal["parquet", "csv", "jsonl", "npy", "npz", "index.json", "info"]
-Names = Mapping[str, str | Sequence[str]] | None
 Batches = Callable[[int | None], Iterator[tuple[Batch, int]]]
 """Given the number of levels (or None), the batches, each with the number of all rows (or 0)."""
 

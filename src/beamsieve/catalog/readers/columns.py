@@ -1,4 +1,4 @@
-"""Which columns of a table hold items, semantic IDs and titles."""
+"""Which columns of a table hold items, semantic IDs, titles and rules."""
 
 from __future__ import annotations
 
@@ -11,6 +11,10 @@ from beamsieve.errors import CatalogError
 _ITEM = ("item", "item_id")
 _SID = ("sid", "semantic_id")
 _TITLE = ("title",)
+_RULES = ("rules",)
+
+Names = Mapping[str, str | Sequence[str] | None] | None
+"""What the caller calls the columns; None for one to leave unread."""
 _LEVEL = re.compile(r"(sid_?|semantic_id_?|t_?|token_?|level_?)(\d+)", re.IGNORECASE)
 
 
@@ -22,44 +26,47 @@ class Found:
     sid: str | None
     levels: tuple[str, ...]
     title: str | None
+    rules: str | None
 
     @property
     def all(self) -> tuple[str, ...]:
         """Every column to read."""
-        names = (self.item, self.sid, *self.levels, self.title)
+        names = (self.item, self.sid, *self.levels, self.title, self.rules)
         return tuple(dict.fromkeys(name for name in names if name is not None))
 
 
-def find_columns(
-    source: str, names: Sequence[str], wanted: Mapping[str, str | Sequence[str]] | None
-) -> Found:
+def find_columns(source: str, names: Sequence[str], wanted: Names) -> Found:
     """Find the columns by name, in any letter case, or by what the caller calls them.
 
     Raises:
         CatalogError: a column is missing or there twice.
     """
     wanted = dict(wanted or {})
-    unknown = set(wanted) - {"item", "sid", "title"}
+    unknown = set(wanted) - {"item", "sid", "title", "rules"}
     if unknown:
         raise CatalogError(
-            f"columns= has the key {sorted(unknown)[0]!r}; its keys are item, sid and title."
+            f"columns= has the key {sorted(unknown)[0]!r}; its keys are item, sid, title and rules."
         )
     item = _one(source, names, "item", wanted.get("item"), _ITEM)
-    title = _one(source, names, "title", wanted.get("title"), _TITLE)
+    others = []
+    for role, usual in (("title", _TITLE), ("rules", _RULES)):
+        left_out = role in wanted and wanted[role] is None
+        others.append(None if left_out else _one(source, names, role, wanted.get(role), usual))
+    title, rules = others
     if item is None:
         raise CatalogError(f'{source}: column "item" is missing; {_has(names)}')
     asked = wanted.get("sid")
     if asked is not None and not isinstance(asked, str):
         for name in asked:
             _one(source, names, "sid", name, ())
-        return Found(item, None, tuple(asked), title)
+        return Found(item, None, tuple(asked), title, rules)
     sid = _one(source, names, "sid", asked, _SID)
     levels = () if sid else _levels(names)
     if sid is None and not levels:
         raise CatalogError(
             f'{source}: column "sid" (or "sid_0", "sid_1", …) is missing; {_has(names)}'
         )
-    return Found(item, sid, levels, title)
+    return Found(item, sid, levels, title, rules)
 
 
 def _has(names: Sequence[str]) -> str:

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import gzip
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from itertools import islice
 from pathlib import Path
 from typing import IO, Any
 
 import pyarrow as pa
 
-from beamsieve.catalog.readers.columns import Found, find_columns
+from beamsieve.catalog.readers.columns import Found, Names, find_columns
 from beamsieve.catalog.rows import Batch
 from beamsieve.catalog.spelling import read_objects
 from beamsieve.errors import CatalogError
@@ -26,9 +26,7 @@ def open_binary(path: Path) -> IO[bytes]:
     return path.open("rb")
 
 
-def read_jsonl(
-    path: Path, columns: Mapping[str, str | Sequence[str]] | None, most: int | None
-) -> Iterator[tuple[Batch, int]]:
+def read_jsonl(path: Path, columns: Names, most: int | None) -> Iterator[tuple[Batch, int]]:
     """The rows of a JSON lines file. Blank lines are left out."""
     found: Found | None = None
     item_type: type | None = None
@@ -108,6 +106,9 @@ def _batch(
     if found.title is not None:
         texts = (row.get(found.title) for row in rows)
         titles = pa.array([t if t is None else str(t) for t in texts], pa.large_string())
+    rules = None
+    if found.rules is not None:
+        rules = [_rules(row.get(found.rules), place, unreadable) for place, row in enumerate(rows)]
     large = 2**63
     for place, item in enumerate(ids):
         if type(item) is int and not -large <= item < large:
@@ -118,11 +119,23 @@ def _batch(
         spelled.tokens,
         pa.array(ids),
         titles,
+        rules,
         unreadable={**spelled.unreadable, **unreadable},
         labels=labels,
         unit="line",
         values=[row or value for row, value in zip(rows, values, strict=True)],
     )
+
+
+def _rules(rules: Any, place: int, unreadable: dict[int, tuple[str, str]]) -> Any:
+    """Rules may be an object of the line, or text that holds one, as in a table."""
+    if not isinstance(rules, str):
+        return rules
+    try:
+        return json.loads(rules) if rules.strip() else None
+    except (ValueError, RecursionError):
+        unreadable.setdefault(place, ("unreadable rules", "the rules are no JSON"))
+        return None
 
 
 def _one_list(row: dict[str, Any], levels: Sequence[str]) -> list[Any]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -13,12 +13,11 @@ import pyarrow.parquet
 from numpy.typing import NDArray
 
 from beamsieve.catalog.items import is_text
-from beamsieve.catalog.readers.columns import Found, find_columns
+from beamsieve.catalog.readers.columns import Found, Names, find_columns
 from beamsieve.catalog.rows import Batch
 from beamsieve.catalog.spelling import read_column, read_levels
 from beamsieve.errors import CatalogError
 
-Names = Mapping[str, str | Sequence[str]] | None
 BATCH_ROWS = 1 << 18
 _BLOCK_BYTES = 16 << 20
 
@@ -202,6 +201,7 @@ def _batch(
     if found.title is not None:
         titles = columns[found.title]
         titles = titles.cast(pa.large_string())
+    rules = None if found.rules is None else _rules(columns[found.rules], source, found.rules)
     if values is None:
         values = pa.StructArray.from_arrays(levels, names=list(found.levels))
     return Batch(
@@ -209,10 +209,28 @@ def _batch(
         spelled.tokens,
         columns[found.item],
         titles,
+        rules,
         unreadable=spelled.unreadable,
         labels=labels,
         values=values,
     )
+
+
+def _rules(column: pa.Array, source: str, name: str) -> pa.Array | list[Any]:
+    """JSON text as it is; structs as dicts, without the fields that are null."""
+    if is_text(column.type) or pa.types.is_null(column.type):
+        return column.cast(pa.large_string())
+    if not pa.types.is_struct(column.type):
+        raise CatalogError(
+            f"{source}: column {name!r} has type {column.type}; rules are JSON text or structs."
+        )
+    return [_without_nulls(rules) for rules in column.to_pylist()]
+
+
+def _without_nulls(rules: Any) -> Any:
+    if not isinstance(rules, dict):
+        return rules
+    return {name: _without_nulls(part) for name, part in rules.items() if part is not None}
 
 
 def _plain(column: pa.Array) -> pa.Array:

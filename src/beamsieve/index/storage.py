@@ -1,0 +1,127 @@
+"""An index as named arrays and a description, to a file and back."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from beamsieve.catalog.items import ItemIds
+from beamsieve.catalog.validate import Progress
+from beamsieve.errors import CatalogError, IndexFileError
+from beamsieve.index.files import read_file, text_arrays, text_column, write_file
+from beamsieve.index.parts import IndexParts
+from beamsieve.index.tables import StepTable
+from beamsieve.targeting.attributes import RowLayout, lay_out, read_attributes
+from beamsieve.targeting.item_rules import ItemRules
+from beamsieve.targeting.matchers import Matchers
+
+_TABLE_PARTS = ("row_starts", "tokens", "bitmap", "ranks")
+
+
+def host_arrays(parts: IndexParts) -> dict[str, NDArray[Any]]:
+    """What stays on the host: which leaf stands for which items, and what is known of them."""
+    arrays: dict[str, NDArray[Any]] = {}
+    if parts.leaf_starts is not None:
+        arrays["leaf_items.starts"] = parts.leaf_starts
+    if parts.leaf_numbers is not None:
+        arrays["leaf_items.numbers"] = parts.leaf_numbers
+    if parts.items.are_strings:
+        arrays |= text_arrays("items", parts.items.values)
+    else:
+        arrays["items"] = parts.items.numpy()
+    if parts.titles is not None:
+        arrays |= text_arrays("titles", parts.titles)
+    if parts.item_rules is not None:
+        arrays |= parts.item_rules.arrays()
+        for place, rules in enumerate(parts.item_rules.blooms):
+            arrays |= text_arrays(f"rules.bloom.{place}.forms", rules.forms)
+    return arrays
+
+
+def save_index(
+    path: str | Path,
+    parts: IndexParts,
+    fingerprints: tuple[str, str],
+    leaves: int,
+    progress: Progress | None,
+) -> None:
+    """Write everything to a file."""
+    layout = lay_out(()) if parts.item_rules is None else parts.item_rules.layout
+    description = {
+        "codebooks": list(parts.codebooks),
+        "end_token": parts.end_token,
+        "leaves": leaves,
+        "items": len(parts.items),
+        "fingerprint": fingerprints[0],
+        "sid_fingerprint": fingerprints[1],
+        "widest": [table.widest for table in parts.tables],
+        "attributes": [attribute.as_dict() for attribute in layout.attributes],
+    }
+    arrays = host_arrays(parts)
+    for table in parts.tables:
+        for part in _TABLE_PARTS:
+            if getattr(table, part) is not None:
+                arrays[f"table.{table.step}.{part}"] = getattr(table, part)
+    if parts.matchers is not None:
+        arrays |= parts.matchers.arrays()
+    write_file(path, description, arrays, progress)
+
+
+def load_index(
+    path: str | Path, mmap: bool, verify: bool, progress: Progress | None
+) -> tuple[IndexParts, tuple[str, str], int]:
+    """Read everything from a file: its parts, its fingerprints, and how many leaves it has.
+
+    Raises:
+        IndexFileError: the file is missing, foreign, newer, truncated or altered.
+    """
+    file = read_file(path, mmap, verify, progress)
+    arrays, about = file.arrays, file.description
+    try:
+        codebooks = tuple(about["codebooks"])
+        layout = lay_out(read_attributes(about["attributes"]))
+        targeted = len(layout.attributes) > 0
+        items = arrays.get("items")
+        parts = IndexParts(
+            tables=tuple(
+                _table(step, vocabulary, about["widest"][step - 1], arrays)
+                for step, vocabulary in enumerate(codebooks, 1)
+            ),
+            codebooks=codebooks,
+            end_token=about["end_token"],
+            items=ItemIds(text_column("items", arrays) if items is None else pa.array(items)),
+            leaf_starts=arrays.get("leaf_items.starts"),
+            leaf_numbers=arrays.get("leaf_items.numbers"),
+            titles=text_column("titles", arrays) if "titles.offsets" in arrays else None,
+            item_rules=_item_rules(layout, arrays) if targeted else None,
+            matchers=Matchers.from_arrays(layout, arrays, len(codebooks)) if targeted else None,
+        )
+        return parts, (about["fingerprint"], about["sid_fingerprint"]), about["leaves"]
+    except (KeyError, IndexError, TypeError, CatalogError, pa.ArrowException) as error:
+        raise IndexFileError(f"{path}: an array or a field is missing: {error}.") from error
+
+
+def _table(
+    step: int, vocabulary: int, widest: int, arrays: Mapping[str, NDArray[Any]]
+) -> StepTable:
+    name = f"table.{step}."
+    return StepTable(
+        step,
+        vocabulary,
+        arrays[name + "row_starts"],
+        tokens=arrays.get(name + "tokens"),
+        bitmap=arrays.get(name + "bitmap"),
+        ranks=arrays.get(name + "ranks"),
+        widest=widest,
+    )
+
+
+def _item_rules(layout: RowLayout, arrays: Mapping[str, NDArray[Any]]) -> ItemRules:
+    forms = [
+        text_column(f"rules.bloom.{place}.forms", arrays) for place in range(len(layout.blooms))
+    ]
+    return ItemRules.from_arrays(layout, arrays, forms)

@@ -1,0 +1,59 @@
+"""Rows of bits, equal ones stored once."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+_ODD = np.uint64(0x9E3779B97F4A7C15)
+_HALF = np.uint64(32)
+
+
+@dataclass(frozen=True)
+class RowTable:
+    """Rows of bits by reference.
+
+    Attributes:
+        rows: uint64 [distinct, words]; bit i of a row is bit ``i % 64`` (0 = least significant) of
+            word ``i // 64``.
+        index: int32 [n]; which row each of the n owners has.
+    """
+
+    rows: NDArray[np.uint64]
+    index: NDArray[np.int32]
+
+    @property
+    def words(self) -> int:
+        """64-bit words of a row."""
+        return int(self.rows.shape[1])
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of both arrays."""
+        return self.rows.nbytes + self.index.nbytes
+
+    def all_rows(self) -> NDArray[np.uint64]:
+        """uint64 [n, words]: every owner's row."""
+        return self.rows[self.index]
+
+
+def distinct_rows(rows: NDArray[np.uint64]) -> RowTable:
+    """Store equal rows once, in order of first appearance."""
+    count, words = rows.shape
+    if count == 0 or words == 0:
+        return RowTable(rows[:1], np.zeros(count, np.int32))
+    key = np.zeros(count, np.uint64)
+    for word in range(words):
+        key ^= rows[:, word]
+        key *= _ODD
+        key ^= key >> _HALF
+    _, first, place = np.unique(key, return_index=True, return_inverse=True)
+    if not np.array_equal(rows[first][place], rows):  # two rows share a key
+        _, first, place = np.unique(rows, axis=0, return_index=True, return_inverse=True)
+        place = place.ravel()
+    by_appearance = np.argsort(first, kind="stable")
+    number = np.empty(len(first), np.int32)
+    number[by_appearance] = np.arange(len(first), dtype=np.int32)
+    return RowTable(rows[first[by_appearance]], number[place])

@@ -1,0 +1,258 @@
+"""Rules as people write them, read row by row into a few numbered sets per attribute.
+
+A rule on one attribute is a dict with any of these parts; it accepts a value when every part does:
+
+- ``{"accepts": [...]}``: these values alone;
+- ``{"refuses": [...]}``: all values but these;
+- ``{"from": 25, "to": 34}``: the declared integers from 25 to 34, both included; one may be left
+  out.
+
+An attribute that is left out, or has ``{}`` or ``{"refuses": []}``, has no rule: everyone is
+accepted. In a file, a column ``rules`` holds the dict of all attributes as JSON text::
+
+    {"country": {"accepts": ["US", "CA"]}, "age": {"from": 25}, "place": {"refuses": ["x"]}}
+"""
+
+from __future__ import annotations
+
+import json
+import marshal
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from beamsieve.targeting.attributes import RESERVED, Attribute, RowLayout, plain_value
+from beamsieve.targeting.bloom import canonical_form
+
+_PARTS = ("accepts", "refuses", "from", "to")
+_LISTS = (list, tuple, set, frozenset, np.ndarray)
+_KIND = "unreadable rules"
+
+NO_RULE, ACCEPTS, REFUSES = 0, 1, 2
+"""Kinds of a set on a Bloom attribute."""
+
+
+class UnreachableItemWarning(UserWarning):
+    """Some items have a rule that accepts nothing, so no targeted request can find them."""
+
+
+class _UnusableError(Exception):
+    """A rule that cannot be used; its text is a clause."""
+
+
+@dataclass(frozen=True)
+class BitSet:
+    """What a rule accepts of a bit attribute: bit 0 for "no rule", bit i for its i-th value."""
+
+    mask: int
+
+    @property
+    def accepts_nothing(self) -> bool:
+        """Whether no value is accepted."""
+        return self.mask == 0
+
+
+@dataclass(frozen=True)
+class ValueSet:
+    """What a rule says about a Bloom attribute: nothing, or the values it accepts or refuses."""
+
+    kind: int
+    forms: tuple[str, ...]
+
+    @property
+    def accepts_nothing(self) -> bool:
+        """Whether no value is accepted."""
+        return self.kind == ACCEPTS and not self.forms
+
+
+class RuleSets:
+    """The distinct sets of one attribute, numbered as they come; 0 is "no rule"."""
+
+    def __init__(self, attribute: Attribute) -> None:
+        self.attribute = attribute
+        self._places = {value: place for place, value in enumerate(attribute.values or (), 1)}
+        self._integers = all(isinstance(value, int) for value in attribute.values or ())
+        everything = BitSet((1 << attribute.bits) - 1)
+        self.sets: list[BitSet | ValueSet] = [
+            everything if attribute.bloom is None else ValueSet(NO_RULE, ())
+        ]
+        self._numbers: dict[BitSet | ValueSet, int] = {self.sets[0]: 0}
+        self._seen: dict[bytes | str, int | str] = {}
+
+    def number(self, rule: Any) -> int | str:
+        """The number of the set that a rule stands for; or, as a clause, why it cannot be used."""
+        if rule is None:
+            return 0
+        try:
+            # The quickest key that keeps 1, 1.0 and True apart; it never leaves this process.
+            key: bytes | str = marshal.dumps(rule, 0)
+        except ValueError:
+            key = repr(rule)
+        found = self._seen.get(key)
+        if found is None:
+            try:
+                found = self._add(self._read(rule))
+            except _UnusableError as error:
+                found = f"the rule on {self.attribute.name!r} {error}"
+            self._seen[key] = found
+        return found
+
+    def _add(self, meant: BitSet | ValueSet) -> int:
+        number = self._numbers.setdefault(meant, len(self.sets))
+        if number == len(self.sets):
+            self.sets.append(meant)
+        return number
+
+    def _read(self, rule: Any) -> BitSet | ValueSet:
+        if not isinstance(rule, Mapping):
+            raise _UnusableError(f"is {rule!r}, but must be a dict")
+        unknown = [part for part in rule if part not in _PARTS]
+        if unknown:
+            raise _UnusableError(
+                f"has the part {unknown[0]!r}, but its parts are {', '.join(_PARTS)}"
+            )
+        accepted = self._listed(rule, "accepts")
+        refused = self._listed(rule, "refuses")
+        low, high = self._bound(rule, "from"), self._bound(rule, "to")
+        has_rule = accepted is not None or bool(refused) or low is not None or high is not None
+        if not has_rule:
+            return self.sets[0]
+        if self.attribute.bloom is not None:
+            gone = {canonical_form(value) for value in refused or ()}
+            if accepted is None:
+                return ValueSet(REFUSES, tuple(sorted(gone)))
+            forms = {canonical_form(value) for value in accepted} - gone
+            return ValueSet(ACCEPTS, tuple(sorted(forms)))
+        values = self._places if accepted is None else accepted
+        mask = 0
+        for value in set(values) - set(refused or ()):
+            above = low is None or value >= low  # type: ignore[operator]  # bounds need integers
+            below = high is None or value <= high  # type: ignore[operator]
+            if above and below:
+                mask |= RESERVED << self._places[value]
+        return BitSet(mask)
+
+    def _listed(self, rule: Mapping[str, Any], part: str) -> list[int | str] | None:
+        if part not in rule:
+            return None
+        values = rule[part]
+        if not isinstance(values, _LISTS):
+            raise _UnusableError(f"gives {values!r} as {part!r}, but must give a list")
+        plain = []
+        for given in values:
+            value = plain_value(given)
+            if value is None:
+                raise _UnusableError(f"names {given!r}, which is neither a string nor an integer")
+            if self.attribute.bloom is None and value not in self._places:
+                raise _UnusableError(f"names {value!r}, which is not among its declared values")
+            plain.append(value)
+        return plain
+
+    def _bound(self, rule: Mapping[str, Any], part: str) -> int | None:
+        if part not in rule:
+            return None
+        bound = plain_value(rule[part])
+        if not isinstance(bound, int):
+            raise _UnusableError(f"gives {rule[part]!r} as {part!r}, but must give an integer")
+        if self.attribute.bloom is not None or not self._integers:
+            raise _UnusableError("is an interval, but its declared values are not integers")
+        return bound
+
+
+class RuleReader:
+    """Reads the rules of rows, batch by batch."""
+
+    def __init__(self, layout: RowLayout) -> None:
+        self.layout = layout
+        self.sets = [RuleSets(attribute) for attribute in layout.attributes]
+        self._names = {attribute.name for attribute in layout.attributes}
+
+    def read(
+        self, rules: Sequence[Any] | pa.Array
+    ) -> tuple[NDArray[np.int32], dict[int, tuple[str, str]]]:
+        """The set of every row and attribute; and, for rows with other rules, what is wrong.
+
+        Args:
+            rules: one dict (or None) per row, or Arrow strings that hold such dicts as JSON.
+
+        Returns:
+            int32 [rows, attributes], and for each bad row a short name for the reason and a clause.
+        """
+        if isinstance(rules, pa.Array):
+            encoded = rules.dictionary_encode()
+            sets, bad = self._read_texts(encoded.dictionary.to_pylist())
+            codes = encoded.indices.fill_null(len(sets) - 1).to_numpy(zero_copy_only=False)
+            found = {row: bad[code] for row, code in enumerate(codes.tolist()) if code in bad}
+            return sets[codes], found if bad else {}
+        return self._read_dicts(list(rules))
+
+    def _read_texts(self, texts: list[str]) -> tuple[NDArray[np.int32], dict[int, tuple[str, str]]]:
+        """As ``read``, with one more row at the end for "no rules"."""
+        rules: list[Any] = []
+        broken = {}
+        for place, text in enumerate(texts):
+            try:
+                rules.append(json.loads(text) if text.strip() else None)
+            except (ValueError, RecursionError):
+                broken[place] = (_KIND, "the rules are no JSON")
+                rules.append(None)
+        sets, bad = self._read_dicts([*rules, None])
+        return sets, {**bad, **broken}
+
+    def _read_dicts(self, rules: list[Any]) -> tuple[NDArray[np.int32], dict[int, tuple[str, str]]]:
+        bad = {}
+        for row, rule in enumerate(rules):
+            if rule is None:
+                rules[row] = {}
+            elif not isinstance(rule, Mapping):
+                bad[row] = (_KIND, f"the rules are {rule!r}, but must be a dict of attributes")
+                rules[row] = {}
+            elif not rule.keys() <= self._names:
+                name = next(name for name in rule if name not in self._names)
+                declared = ", ".join(map(repr, sorted(self._names))) or "none"
+                bad[row] = (
+                    _KIND,
+                    f"the rules name {name!r}, which is no declared attribute (attributes= "
+                    f"declares {declared})",
+                )
+        found = np.zeros((len(rules), len(self.sets)), np.int32)
+        for column, sets in enumerate(self.sets):
+            name = sets.attribute.name
+            numbers = [sets.number(rule.get(name)) for rule in rules]
+            try:
+                found[:, column] = numbers
+            except ValueError:
+                for row, number in enumerate(numbers):
+                    if isinstance(number, str):
+                        bad.setdefault(row, (_KIND, number))
+                    else:
+                        found[row, column] = number
+        return found, bad
+
+
+@dataclass(frozen=True)
+class CatalogRules:
+    """The rules of a catalog's items.
+
+    Attributes:
+        layout: the attributes and their bits.
+        item_sets: int32 [items, attributes]; the number of each item's set.
+        sets: per attribute, the numbered sets.
+    """
+
+    layout: RowLayout
+    item_sets: NDArray[np.int32]
+    sets: tuple[Sequence[BitSet | ValueSet], ...]
+
+    def unreachable(self) -> NDArray[np.int64]:
+        """The items with a rule that accepts nothing."""
+        found = np.zeros(len(self.item_sets), np.bool_)
+        for column, sets in enumerate(self.sets):
+            empty = np.array([one.accepts_nothing for one in sets])
+            if empty.any():
+                found |= empty[self.item_sets[:, column]]
+        return np.flatnonzero(found)
