@@ -11,9 +11,8 @@ tests are in ``suite/``. ``docs/write-a-backend.md`` walks through a backend of 
 
 from __future__ import annotations
 
-from beamsieve_conformance.records import check_records
 from beamsieve_conformance.runner import run
 
-__all__ = ["check_records", "run"]
+__all__ = ["run"]
 
 pytest_plugins = ["beamsieve_conformance.plugin"]

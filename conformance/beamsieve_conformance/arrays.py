@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 
-class CannotMake(RuntimeError):
+class CannotMakeError(RuntimeError):
     """No installed array library can make such an array here; the message says which would."""
 
 
@@ -54,7 +54,7 @@ def put(values: NDArray[Any], dtype: str, device: str) -> Any:
         device: "cpu", "cuda:0", …
 
     Raises:
-        CannotMake: neither torch nor CuPy is there to make it.
+        CannotMakeError: neither torch nor CuPy is there to make it.
     """
     if device == "cpu" and dtype != "bfloat16":
         return np.asarray(values, dtype)
@@ -65,9 +65,9 @@ def put(values: NDArray[Any], dtype: str, device: str) -> Any:
         return torch.from_numpy(numbers).to(device=device, dtype=getattr(torch, dtype))
     if device.startswith("cuda") and importlib.util.find_spec("cupy") is not None:
         if dtype == "bfloat16":
-            raise CannotMake("bfloat16 arrays on a GPU are made by torch: pip install torch")
+            raise CannotMakeError("bfloat16 arrays on a GPU are made by torch: pip install torch")
         cupy = importlib.import_module("cupy")
         number = int(device.partition(":")[2] or 0)
         with cupy.cuda.Device(number):
             return cupy.asarray(np.asarray(values, dtype))
-    raise CannotMake(f"{dtype} arrays on {device} are made by torch: pip install torch")
+    raise CannotMakeError(f"{dtype} arrays on {device} are made by torch: pip install torch")

@@ -1,7 +1,7 @@
 """Catalogs to try a backend on: the shapes that real ones take, and the edges where code breaks.
 
-A :class:`CatalogShape` says what a catalog is like in a few numbers; :meth:`CatalogShape.sids` makes
-it, always the same from the same shape. Hypothesis draws shapes, so a failure shrinks to the
+A :class:`CatalogShape` says what a catalog is like in a few numbers; :meth:`CatalogShape.sids`
+makes it, always the same from the same shape. Hypothesis draws shapes, so a failure shrinks to the
 smallest shape that shows it.
 """
 
@@ -60,9 +60,12 @@ class CatalogShape:
         lengths = np.full(self.count, levels)
         if self.ragged and levels > 1:
             shortened = rng.random(self.count) < 0.2
-            lengths[shortened] = levels - rng.geometric(0.6, int(shortened.sum())).clip(1, levels - 1)
+            lengths[shortened] = levels - rng.geometric(0.6, int(shortened.sum())).clip(
+                1, levels - 1
+            )
         sids = [
-            tuple(row[:length]) for row, length in zip(tokens.tolist(), lengths.tolist(), strict=True)
+            tuple(row[:length])
+            for row, length in zip(tokens.tolist(), lengths.tolist(), strict=True)
         ]
         if not self.end_token:
             sids = without_extensions(sids)

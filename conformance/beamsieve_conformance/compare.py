@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -74,7 +75,7 @@ DTYPES: Mapping[str, Any] = {
 
 
 def allowed(tolerance: float, *values: float) -> float:
-    """How far a float32 result may lie from ``values[0]``: the tolerance, times its size if above 1."""
+    """How far a result may lie from ``values[0]``: the tolerance, times the size if above 1."""
     return tolerance * max(1.0, *(abs(value) for value in values))
 
 
@@ -84,7 +85,7 @@ def check_form(beams: HostBeams, *, step: int, batch: int, width: int) -> None:
     shapes = {
         "tokens": (batch, width, step),
         "count": (batch,),
-        **{name: (batch, width) for name in ("scores", "keys", "rows", "parents", "finished")},
+        **dict.fromkeys(("scores", "keys", "rows", "parents", "finished"), (batch, width)),
     }
     for name, shape in shapes.items():
         array = getattr(beams, name)
@@ -125,7 +126,7 @@ def check_order(beams: HostBeams) -> None:
             (-float(beams.keys[b, m]), int(beams.parents[b, m]), int(beams.tokens[b, m, -1]))
             for m in range(real)
         ]
-        for m, (before, after) in enumerate(zip(order, order[1:], strict=False)):
+        for m, (before, after) in enumerate(pairwise(order)):
             assert before < after, (
                 f"request {b}: place {m} (key {-before[0]!r}, parent {before[1]}, token "
                 f"{before[2]}) may not stand before place {m + 1} (key {-after[0]!r}, parent "
@@ -167,8 +168,8 @@ def _check_request(
     real = int(after.count[b])
     wanted = min(width, len(candidates))
     assert real == wanted, (
-        f"request {b}, step {after.step}: {real} beams kept; {len(candidates)} candidates are alive "
-        f"and the width is {width}, so {wanted} belong there"
+        f"request {b}, step {after.step}: {real} beams kept; {len(candidates)} candidates are "
+        f"alive and the width is {width}, so {wanted} belong there"
     )
     kept: set[tuple[int, int]] = set()
     for m in range(real):
@@ -178,14 +179,14 @@ def _check_request(
         assert true is not None, f"{where}: no such candidate; it is not valid or it is dead"
         assert (parent, token) not in kept, f"{where}: kept twice"
         kept.add((parent, token))
-        history = before.tokens[b, parent].tolist()
-        assert after.tokens[b, m, :-1].tolist() == history, (
-            f"{where}: earlier tokens {after.tokens[b, m, :-1].tolist()} are not the parent's {history}"
-        )
+        history, parents = after.tokens[b, m, :-1].tolist(), before.tokens[b, parent].tolist()
+        assert history == parents, f"{where}: earlier tokens {history}, not the parent's {parents}"
         assert int(after.rows[b, m]) == true.row, (
             f"{where}: row {int(after.rows[b, m])}, not {true.row}"
         )
-        assert bool(after.finished[b, m]) == true.finished, f"{where}: finished must be {true.finished}"
+        assert bool(after.finished[b, m]) == true.finished, (
+            f"{where}: finished must be {true.finished}"
+        )
         for name, found, exact in (
             ("score", float(after.scores[b, m]), true.score),
             ("key", float(after.keys[b, m]), true.key),
@@ -201,7 +202,7 @@ def _check_request(
 def _check_cut(
     after: HostBeams, b: int, candidates: Candidates, kept: set[tuple[int, int]], tolerance: float
 ) -> None:
-    """No candidate was left out whose key is above the last kept one's by more than the tolerance."""
+    """No candidate left out has a key above the last kept one's by more than the tolerance."""
     left = [(true.key, place, true) for place, true in candidates.items() if place not in kept]
     if not left or not kept:
         return
@@ -218,7 +219,9 @@ def check_same_bits(found: HostBeams, expected: HostBeams, what: str) -> None:
     """Two outcomes that must not differ in one bit."""
     for name in DTYPES:
         left, right = getattr(found, name), getattr(expected, name)
-        assert left.shape == right.shape, f"{what}: {name} has shape {left.shape}, not {right.shape}"
+        assert left.shape == right.shape, (
+            f"{what}: {name} has shape {left.shape}, not {right.shape}"
+        )
         if left.tobytes() != right.tobytes():
             places = np.argwhere(left != right)
             first = tuple(int(i) for i in places[0]) if len(places) else ()

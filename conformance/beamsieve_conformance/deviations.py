@@ -13,8 +13,8 @@ a backend of any other distribution ships ``beamsieve_deviations.toml`` in its t
     reason = "topk of the array library is not stable on this device"
     raises = "AssertionError"
 
-``kind`` is ``notimpl`` (this backend could do it, and does not yet), ``notyet`` (what it is built on
-cannot do it) or ``never`` (it will stay so, for the reason given).
+``kind`` is ``notimpl`` (this backend could do it, and does not yet), ``notyet`` (what it is built
+on cannot do it) or ``never`` (it will stay so, for the reason given).
 """
 
 from __future__ import annotations

@@ -52,7 +52,9 @@ def declared(capabilities: Capabilities) -> set[str]:
 
 def refusable() -> list[str]:
     """The features whose absence the engine must refuse with a sentence."""
-    return [f"{kind}: {form}" for kind, forms in KNOWN.items() for form in forms] + [VARIABLE_LENGTH]
+    return [f"{kind}: {form}" for kind, forms in KNOWN.items() for form in forms] + [
+        VARIABLE_LENGTH
+    ]
 
 
 def wanted_by(item: pytest.Item) -> list[str]:
@@ -63,23 +65,11 @@ def wanted_by(item: pytest.Item) -> list[str]:
 def _wanted(item: pytest.Item) -> Iterator[str]:
     for mark in item.iter_markers("needs"):
         yield from mark.args
-    parameters = item.callspec.params if isinstance(item, pytest.Function) and hasattr(
-        item, "callspec"
-    ) else {}
+    parameters = (
+        item.callspec.params
+        if isinstance(item, pytest.Function) and hasattr(item, "callspec")
+        else {}
+    )
     for name, kind in PARAMETERS.items():
         if name in parameters:
             yield f"{kind}: {parameters[name]}"
-
-
-def beyond(item: pytest.Item, capabilities: Capabilities) -> str | None:
-    """The limit of the backend that a test exceeds, or None.
-
-    A test says how much it needs with ``@pytest.mark.size(width=…, codebook=…)``.
-    """
-    limits = {"width": capabilities.largest_width, "codebook": capabilities.largest_codebook}
-    for mark in item.iter_markers("size"):
-        for name, needed in mark.kwargs.items():
-            limit = limits[name]
-            if limit is not None and needed > limit:
-                return f"{name} above {limit}"
-    return None

@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-import beamsieve_spec as spec
 import numpy as np
 from numpy.typing import NDArray
 
+import beamsieve_spec as spec
 from beamsieve.interface import Normalize
 from beamsieve_conformance.compare import Candidates, HostBeams, Truth
 

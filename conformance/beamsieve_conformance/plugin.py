@@ -7,7 +7,7 @@ known deviations into strict expected failures, and closes with a summary by cap
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Generator
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -16,7 +16,7 @@ from hypothesis import HealthCheck, settings
 
 from beamsieve.errors import BeamsieveError
 from beamsieve_conformance import deviations, features, records
-from beamsieve_conformance.subject import Subject
+from beamsieve_conformance.subject import NotDeclared, Subject
 
 SUITE = Path(__file__).parent / "suite"
 OUTCOMES = ("passed", "failed", "deviates", "not run")
@@ -43,6 +43,11 @@ class Run:
     unmatched: list[str] = field(default_factory=list)
     """Deviations that name no test."""
 
+    def tested(self) -> list[str]:
+        """The features that tests ran for; what every backend has comes first."""
+        names = {name for test in self.outcomes for name in self.features[test]}
+        return sorted(names, key=lambda name: (name != features.EVERY, name))
+
     def counts(self, feature: str) -> Counter[str]:
         """How the tests of one feature ended."""
         return Counter(
@@ -68,20 +73,18 @@ def pytest_configure(config: pytest.Config) -> None:
     """Open the backend, or stop with one line."""
     for line in (
         "needs(*features): what a backend must declare for this test to apply",
-        "size(width=, codebook=): how much the test needs of what a backend may limit",
         "refusal: about being refused the feature that the parameter names; only if undeclared",
         "slow: left out by --quick",
     ):
         config.addinivalue_line("markers", line)
-    if not config.getoption("backend"):
+    name = config.getoption("backend")
+    if not name:
         raise pytest.UsageError("say which backend to test: --backend NAME")
-    quick = config.getoption("quick")
+    quick = bool(config.getoption("quick"))
     try:
-        subject = Subject.open(config.getoption("backend"), config.getoption("device"))
+        subject = Subject.open(name, config.getoption("device"))
         given = config.getoption("deviations")
-        known = (
-            deviations.read(given) if given else deviations.find(subject.name, subject.package)
-        )
+        known = deviations.read(given) if given else deviations.find(subject.name, subject.package)
     except (BeamsieveError, deviations.DeviationError) as error:
         raise pytest.UsageError(str(error)) from error
     examples = config.getoption("examples") or (12 if quick else 100)
@@ -145,14 +148,12 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     run = config.stash[KEY]
     declared = features.declared(run.subject.capabilities)
     matched: set[str] = set()
-    kept, left = [], []
+    kept: list[pytest.Item] = []
+    left: list[pytest.Item] = []
     for item in items:
         name = test_name(item)
         wanted = features.wanted_by(item)
         missing = [feature for feature in wanted if feature not in declared]
-        limit = features.beyond(item, run.subject.capabilities)
-        if limit is not None:
-            missing.append(limit)
         for known in run.known:
             if known.matches(name):
                 matched.add(known.test)
@@ -209,12 +210,14 @@ test_name.__test__ = False  # type: ignore[attr-defined]
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_makereport(
     item: pytest.Item, call: pytest.CallInfo[None]
-) -> Iterator[None]:
+) -> Generator[None, pytest.TestReport, pytest.TestReport]:
     """Note how each test ended."""
     report = yield
     run = item.config.stash[KEY]
     outcome = _outcome(report)
-    if outcome is not None and run.outcomes.get(item.nodeid) != "failed":
+    if call.excinfo is not None and isinstance(call.excinfo.value, NotDeclared):
+        run.not_declared[str(call.excinfo.value)] += 1
+    elif outcome is not None and run.outcomes.get(item.nodeid) != "failed":
         run.outcomes[item.nodeid] = outcome
         if outcome in ("deviates", "not run"):
             run.reasons[item.nodeid] = _reason(report)
@@ -246,7 +249,14 @@ def pytest_sessionfinish(session: pytest.Session, exitstatus: int) -> None:
     if path is not None and run.outcomes:
         counts = Counter(run.outcomes.values())
         counts["failed"] += len(run.unmatched)
-        records.write(path, run.subject, counts, partial=run.partial)
+        records.write(
+            path,
+            run.subject,
+            counts,
+            capabilities={name: run.counts(name) for name in run.tested()},
+            not_declared=sorted(run.not_declared),
+            partial=run.partial,
+        )
 
 
 def pytest_terminal_summary(
@@ -258,8 +268,7 @@ def pytest_terminal_summary(
         return
     write = terminalreporter.write_line
     terminalreporter.section("by capability")
-    rows = sorted({name for test in run.outcomes for name in run.features[test]})
-    rows.sort(key=lambda name: name != features.EVERY)
+    rows = run.tested()
     longest = max(len(name) for name in [*rows, *run.not_declared])
     write(" ".join([" " * longest, *(f"{outcome:>9}" for outcome in OUTCOMES)]))
     for name in rows:

@@ -18,7 +18,7 @@ import json
 import os
 import platform
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -62,22 +62,36 @@ def sha256(path: Path) -> str:
     return hashlib.sha256(path.read_bytes().replace(b"\r\n", b"\n")).hexdigest()
 
 
-def write(path: Path, subject: Subject, counts: Mapping[str, int], *, partial: str) -> None:
+def write(
+    path: Path,
+    subject: Subject,
+    counts: Mapping[str, int],
+    *,
+    capabilities: Mapping[str, Mapping[str, int]],
+    not_declared: Sequence[str],
+    partial: str,
+) -> None:
     """Add this run to the record at ``path``, in place of an earlier one of the same backend.
 
     Args:
         path: the record, one file per device; made if it is not there.
         subject: the backend that was tested.
         counts: per outcome, the number of tests.
+        capabilities: the same per capability.
+        not_declared: the capabilities that the backend does not declare.
         partial: how the suite was narrowed; empty for all of it.
     """
-    record = {"format": FORMAT, "runs": {}}
+    record: dict[str, Any] = {"format": FORMAT, "runs": {}}
     if path.exists():
         record = json.loads(path.read_text(encoding="utf-8"))
     package = package_folder(subject.package.partition(".")[0])
     record["runs"][subject.name] = {
         **facts(subject),
-        "counts": {name: counts.get(name, 0) for name in ("passed", "failed", "deviates", "not run")},
+        "counts": {
+            name: counts.get(name, 0) for name in ("passed", "failed", "deviates", "not run")
+        },
+        "capabilities": {name: dict(ended) for name, ended in capabilities.items()},
+        "not_declared": list(not_declared),
         "partial": partial,
         "kernels": {name: sha256(package / name) for name in subject.kernel_sources},
     }
@@ -164,9 +178,13 @@ def _kernel_sources(files: list[Path], class_name: str) -> tuple[str, ...]:
         for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
             if isinstance(node, ast.ClassDef) and node.name == class_name:
                 for line in node.body:
-                    targets = line.targets if isinstance(line, ast.Assign) else [
-                        line.target
-                    ] if isinstance(line, ast.AnnAssign) else []
+                    targets = (
+                        line.targets
+                        if isinstance(line, ast.Assign)
+                        else [line.target]
+                        if isinstance(line, ast.AnnAssign)
+                        else []
+                    )
                     if any(isinstance(t, ast.Name) and t.id == "kernel_sources" for t in targets):
                         return tuple(ast.literal_eval(line.value))  # type: ignore[attr-defined]
                 return ()
@@ -175,7 +193,7 @@ def _kernel_sources(files: list[Path], class_name: str) -> tuple[str, ...]:
 
 def main(arguments: list[str]) -> int:
     """Check the records of a folder; 0 when all is well."""
-    if len(arguments) != 1 or not Path(arguments[0]).is_dir():
+    if len(arguments) != 1:
         print("usage: python -m beamsieve_conformance.records FOLDER", file=sys.stderr)
         return 2
     problems = check_records(Path(arguments[0]))

@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
+from _pytest.outcomes import Skipped
 
 from beamsieve.engine import Engine
 from beamsieve.index import Index
@@ -14,6 +15,10 @@ from beamsieve.registry import BackendSpec, open_backend
 from beamsieve_conformance import arrays
 from beamsieve_conformance.compare import DTYPES, HostBeams
 from beamsieve_conformance.oracle import Inputs
+
+
+class NotDeclared(Skipped):
+    """A test turned out to need more than the backend declares; it does not apply."""
 
 
 @dataclass(frozen=True)
@@ -62,6 +67,15 @@ class Subject:
     def kernel_sources(self) -> tuple[str, ...]:
         """Its device code, relative to its top package."""
         return self.backend.kernel_sources
+
+    def require(self, *, width: int = 0, codebook: int = 0) -> None:
+        """Leave the test where it needs a wider step or a larger codebook than is declared."""
+        for name, needed, limit in (
+            ("width", width, self.capabilities.largest_width),
+            ("codebook", codebook, self.capabilities.largest_codebook),
+        ):
+            if limit is not None and needed > limit:
+                raise NotDeclared(f"{name} above {limit}")
 
     def engine(self, index: Index, normalize: Normalize = "catalog") -> Engine:
         """An engine of this backend."""

@@ -6,12 +6,13 @@ from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
-import beamsieve_spec as spec
 import numpy as np
 
+import beamsieve_spec as spec
 from beamsieve.catalog import Catalog
+from beamsieve.engine import Score
 from beamsieve.index import Index
-from beamsieve.interface import Beams, Normalize, Projection, StepInputs
+from beamsieve.interface import Beams, Candidates, Normalize, Projection, StepInputs
 from beamsieve_conformance import compare, oracle
 from beamsieve_conformance.arrays import round_to
 from beamsieve_conformance.compare import HostBeams
@@ -55,6 +56,7 @@ class Trial:
     """A search in lockstep: the backend takes each step, and the specification judges it."""
 
     def __init__(self, subject: Subject, world: World, normalize: Normalize = "catalog") -> None:
+        subject.require(codebook=max(world.trie.codebooks))
         self.subject = subject
         self.trie = world.trie
         self.normalize: Normalize = normalize
@@ -99,11 +101,27 @@ class Trial:
         engine with a plan would."""
         arguments = self.subject.arguments(inputs)
         if projection is None:
-            return self.engine.step(beams, width, **arguments)
+            return self.call(beams, width, arguments)
+        self.subject.require(width=width)
         backend = self.subject.backend
         arrays = {name: backend.asarray(value, what=name) for name, value in arguments.items()}
         told = StepInputs(width, projection=projection, **arrays)
         return backend.step(beams, told, self.normalize)
+
+    def call(self, beams: Beams, width: int, arguments: dict[str, Any]) -> Beams:
+        """``engine.step`` with arrays that are on the device already."""
+        self.subject.require(width=width)
+        return self.engine.step(beams, width, **arguments)
+
+    def select(self, beams: Beams, found: Candidates, width: int, key: Any = None) -> Beams:
+        """``engine.select``: the second half of a step."""
+        self.subject.require(width=width)
+        return self.engine.select(beams, found, width, key)
+
+    def search(self, score: Score, widths: Sequence[int], batch: int = 1) -> Beams:
+        """``engine.search``: all steps."""
+        self.subject.require(width=max(widths))
+        return self.engine.search(score, list(widths), batch)
 
     def judge(self, before: HostBeams, after: Beams, width: int, inputs: Inputs) -> None:
         """Compare a step that was taken from ``before``."""
@@ -116,7 +134,7 @@ class Trial:
         )
 
     def walk(self, widths: Sequence[int], values: Any = 0.0, batch: int = 1) -> Beams:
-        """Steps from the root, each judged, with logits that are the same everywhere or broadcast."""
+        """Steps from the root, each judged, with the same logits everywhere (or broadcast)."""
         beams = self.begin(batch)
         for width in widths:
             beams = self.step(beams, width, self.logits(beams, values))

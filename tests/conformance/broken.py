@@ -86,14 +86,14 @@ BROKEN = [
     ),
     Broken(
         "no-softmax",
-        "return logits - largest - np.log(",
-        "return logits + 0 * np.log(",
+        "= logits - largest - np.log(total)",
+        "= logits - largest",
         "test_one_step.py::test_logits_may_be_given[all-float32]",
     ),
     Broken(
         "logarithm-of-a-softmax",
-        "return logits - largest - np.log(total, where=total > 0, out=np.full_like(total, np.inf))",
-        "return np.log(np.exp(logits - largest) / np.maximum(total, 1e-300))",
+        "= logits - largest - np.log(total)",
+        "= np.log(np.exp(logits - largest) / total)",
         "test_awkward_numbers.py::test_an_unlikely_token_keeps_a_finite_score[catalog-float32]",
     ),
     Broken(
@@ -205,7 +205,7 @@ BROKEN = [
     Broken(
         "parent-by-float32-division",
         "parent = place // slots",
-        "parent = (place.astype(np.float32) / np.float32(slots)).astype(np.int64).clip(0, places - 1)",
+        "parent = (place.astype(np.float32) / np.float32(slots)).astype(np.int64)",
         "test_beams.py::test_parents_are_exact_beyond_24_bits",
     ),
     Broken(

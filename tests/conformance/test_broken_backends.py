@@ -1,14 +1,15 @@
-"""The suite is itself tested: each backend that is wrong in one line fails the test named for it."""
+"""The suite is itself tested: a backend that is wrong in one line fails the test named for it."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
 import pytest
-from .broken import BROKEN, Broken
-from .out_of_tree import SOURCE, install
 
 from beamsieve_conformance import run
+
+from .broken import BROKEN, Broken
+from .out_of_tree import SOURCE, install
 
 
 @pytest.fixture(scope="module")

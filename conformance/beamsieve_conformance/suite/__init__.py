@@ -1,1 +1,1 @@
-"""The tests. Each is named for the rule it proves; every module is about one of the contract's pages."""
+"""The tests, each named for the rule that it proves; a module is about one group of rules."""

@@ -129,7 +129,6 @@ def test_low_scores_add_up_over_many_levels(subject: Subject, normalize: Normali
 
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("normalize", NORMALIZERS)
-@pytest.mark.size(codebook=4097)
 def test_the_mass_of_many_tokens_adds_up(
     subject: Subject, normalize: Normalize, dtype: str
 ) -> None:

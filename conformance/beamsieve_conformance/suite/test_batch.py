@@ -25,7 +25,9 @@ HIDDEN = 24
 def mixed_catalog(variable_length: bool) -> World:
     """Hubs, chains and, where they may be, semantic IDs of several lengths."""
     rng = np.random.default_rng(0)
-    sids = {(a, int(b), int(b) % 5) for a in range(12) for b in rng.choice(70, 1 + 6 * (a % 5))}
+    sids: set[tuple[int, ...]] = {
+        (a, int(b), int(b) % 5) for a in range(12) for b in rng.choice(70, 1 + 6 * (a % 5))
+    }
     if variable_length:
         sids |= {(12,), (13, 1), (13, 69)}
     return World.of(sorted(sids), [14, 70, 5])
@@ -125,9 +127,7 @@ def pick(beams: HostBeams, request: int) -> HostBeams:
 
 @pytest.mark.parametrize("neighbours", [1, 7, 64])
 @pytest.mark.parametrize("normalize", NORMALIZERS)
-def test_given_logits_decide_alone(
-    subject: Subject, normalize: Normalize, neighbours: int
-) -> None:
+def test_given_logits_decide_alone(subject: Subject, normalize: Normalize, neighbours: int) -> None:
     check_independent(subject, normalize, hidden=False, neighbours=neighbours)
 
 

@@ -83,7 +83,6 @@ def test_parents_are_the_places_candidates_came_from(
 
 
 @pytest.mark.slow
-@pytest.mark.size(codebook=70_000, width=260)
 def test_parents_are_exact_beyond_24_bits(subject: Subject) -> None:
     # 260 beams times 70 000 slots pass 2**24, where float32 stops counting. The hub's last slot is
     # the one whose place rounds up to the next beam's.
@@ -282,7 +281,11 @@ def test_an_end_token_tells_a_semantic_id_from_its_prefix(subject: Subject) -> N
     found = trial.host(beams)
     assert found.count.tolist() == [3]
     assert found.finished[0].tolist() == [True] * 3
-    assert sorted(map(tuple, found.tokens[0].tolist())) == [(1, 2, 3, 0), (1, 2, 7, -1), (4, 5, 6, 0)]
+    assert sorted(map(tuple, found.tokens[0].tolist())) == [
+        (1, 2, 3, 0),
+        (1, 2, 7, -1),
+        (4, 5, 6, 0),
+    ]
 
 
 @pytest.mark.needs("variable length", "guidance: bonus")

@@ -52,7 +52,10 @@ def check_candidates(trial: Trial, beams: Beams, inputs: Inputs) -> Candidates:
     for b in range(held.batch):
         for m in range(held.width):
             wanted = {
-                int(expected.tokens[b, m, s]): (int(expected.rows[b, m, s]), expected.scores[b, m, s])
+                int(expected.tokens[b, m, s]): (
+                    int(expected.rows[b, m, s]),
+                    expected.scores[b, m, s],
+                )
                 for s in np.flatnonzero(np.isfinite(expected.scores[b, m]))
             }
             living = np.flatnonzero(np.isfinite(scores[b, m]))
@@ -60,7 +63,9 @@ def check_candidates(trial: Trial, beams: Beams, inputs: Inputs) -> Candidates:
                 int(tokens[b, m, s]): (int(rows[b, m, s]), float(scores[b, m, s])) for s in living
             }
             where = f"request {b}, beam {m}"
-            assert set(listed) == set(wanted), f"{where}: candidates {set(listed)}, not {set(wanted)}"
+            assert set(listed) == set(wanted), (
+                f"{where}: candidates {set(listed)}, not {set(wanted)}"
+            )
             for token, (row, score) in wanted.items():
                 assert listed[token][0] == row, f"{where}, token {token}: row {listed[token][0]}"
                 assert abs(listed[token][1] - score) <= allowed(tolerance, score), (
@@ -131,7 +136,7 @@ def test_both_halves_make_a_step(subject: Subject, hidden: bool, normalize: Norm
         inputs = model.given_hidden(rng, shape) if hidden else model.given_logits(rng, shape)
         before = trial.host(beams)
         found = trial.engine.candidates(beams, **subject.arguments(inputs))
-        halves = trial.engine.select(beams, found, width)
+        halves = trial.select(beams, found, width)
         trial.judge(before, halves, width, inputs)
         whole = trial.host(trial.step(beams, width, inputs))
         other = trial.host(halves)
@@ -151,7 +156,7 @@ def test_a_key_ranks_and_the_score_is_carried_on(subject: Subject) -> None:
         found = trial.engine.candidates(beams, **subject.arguments(inputs))
         _, scores, rows = slots(trial, found)
         keys = np.where(rows >= 0, -scores, 0.0).astype(np.float32)
-        after = trial.engine.select(beams, found, width, key=subject.put(keys))
+        after = trial.select(beams, found, width, key=subject.put(keys))
         expected = oracle.slots(trial.trie, held, inputs, trial.normalize)
         compare.check_step(
             held,
@@ -171,7 +176,7 @@ def test_a_key_that_is_no_number_kills_its_candidate(subject: Subject, accident:
     tokens, _, rows = slots(trial, found)
     keys = np.where(rows >= 0, 1.0, -np.inf).astype(np.float32)
     keys[tokens == 4] = accident
-    after = trial.host(trial.engine.select(beams, found, 9, key=subject.put(keys)))
+    after = trial.host(trial.select(beams, found, 9, key=subject.put(keys)))
     assert after.tokens[0, :8, 0].tolist() == [0, 1, 2, 3, 5, 6, 7, 8]
     assert after.count.tolist() == [8]
 
@@ -183,7 +188,7 @@ def test_a_key_raises_no_dead_candidate(subject: Subject) -> None:
     found = trial.engine.candidates(beams, **subject.arguments(trial.logits(beams, logits)))
     tokens, scores, _ = slots(trial, found)
     keys = subject.put(np.full(tokens.shape, 7.0, np.float32))
-    after = trial.host(trial.engine.select(beams, found, 9, key=keys))
+    after = trial.host(trial.select(beams, found, 9, key=keys))
     assert after.count.tolist() == [6]
     assert np.isfinite(scores).sum() == 6
 
@@ -196,5 +201,5 @@ def test_a_key_of_an_empty_slot_counts_for_nothing(subject: Subject) -> None:
     found = trial.engine.candidates(beams, **subject.arguments(trial.logits(beams, 0.0)))
     _, scores, _ = slots(trial, found)
     keys = np.where(np.isfinite(scores), scores, 100.0).astype(np.float32)
-    after = trial.host(trial.engine.select(beams, found, 60, key=subject.put(keys)))
+    after = trial.host(trial.select(beams, found, 60, key=subject.put(keys)))
     assert after.count.tolist() == [41]

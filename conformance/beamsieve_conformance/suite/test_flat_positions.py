@@ -26,15 +26,14 @@ def far_apart(values: NDArray[np.float32], subject: Subject) -> Any:
     rows, *rest = values.shape
     row = int(np.prod(rest))
     gap = FAR // (rows - 1) + 1
+    memory: Any
     if subject.device == "cpu":
         memory = np.zeros(gap * (rows - 1) + row, np.float32)  # untouched pages take no memory
     else:
         torch = pytest.importorskip("torch", reason="a strided array on a GPU is made by torch")
         memory = torch.zeros(gap * (rows - 1) + row, device=subject.device)
     for number in range(rows):
-        memory[gap * number : gap * number + row] = (
-            subject.put(values[number].reshape(-1))
-        )
+        memory[gap * number : gap * number + row] = subject.put(values[number].reshape(-1))
     shape, strides = values.shape, (gap, *(s // 4 for s in values.strides[1:]))
     if subject.device == "cpu":
         steps = [4 * stride for stride in strides]
@@ -47,7 +46,7 @@ def take(trial: Trial, beams: Any, width: int, inputs: Inputs, spread: str) -> N
     before = trial.host(beams)
     arguments = trial.subject.arguments(inputs)
     arguments[spread] = far_apart(getattr(inputs, spread), trial.subject)
-    trial.judge(before, trial.engine.step(beams, width, **arguments), width, inputs)
+    trial.judge(before, trial.call(beams, width, arguments), width, inputs)
 
 
 @pytest.mark.parametrize("spread", ["logits", "hidden", "head"])
@@ -65,7 +64,6 @@ def test_inputs_may_be_strided_beyond_31_bits(subject: Subject, spread: str) -> 
     take(trial, beams, 4, inputs, spread)
 
 
-@pytest.mark.size(codebook=2**22 + 3)
 def test_row_times_codebook_may_pass_31_bits(subject: Subject) -> None:
     size = 2**22 + 3
     sids = [(a, b) for a in range(600) for b in (0, 7 * a + 1, size - 1 - a)]
@@ -80,7 +78,6 @@ def test_row_times_codebook_may_pass_31_bits(subject: Subject) -> None:
 
 @pytest.mark.slow
 @pytest.mark.needs("projection: selective")
-@pytest.mark.size(codebook=2**22 + 3, width=600)
 def test_beam_times_codebook_may_pass_31_bits(subject: Subject) -> None:
     # 2 requests times 300 beams times 4 million tokens: no logit but the valid ones exists.
     size = 2**22 + 3

@@ -60,7 +60,7 @@ def test_candidates_stay_what_they_are_after_select(subject: Subject) -> None:
     arguments = subject.arguments(model.given_logits(rng, trial.shape(beams)))
     found = trial.engine.candidates(beams, **arguments)
     copies = [np.array(to_host(array)) for array in (found.tokens, found.scores, found.rows)]
-    after = trial.engine.select(beams, found, 4)
+    after = trial.select(beams, found, 4)
     trial.engine.step(after, 9, **subject.arguments(model.given_logits(rng, trial.shape(after))))
     for array, copy in zip((found.tokens, found.scores, found.rows), copies, strict=True):
         assert np.array(to_host(array)).tobytes() == copy.tobytes()
@@ -71,7 +71,7 @@ def test_what_the_model_says_is_not_written_to(subject: Subject, kind: str) -> N
     trial = Trial(subject, World.of(TREE))
     rng = np.random.default_rng(4)
     beams = trial.walk([5], batch=2)
-    guidance = {
+    guidance: dict[str, Any] = {
         name: model.given_guidance(rng, trial.shape(beams))
         for name in ("bonus", "nudge")
         if name in subject.capabilities.guidance
@@ -84,7 +84,7 @@ def test_what_the_model_says_is_not_written_to(subject: Subject, kind: str) -> N
         inputs = model.given_hidden(rng, trial.shape(beams), bias=True, **guidance)
     arguments = subject.arguments(inputs)
     copies = {name: np.array(_to_host(subject, value)) for name, value in arguments.items()}
-    trial.engine.step(beams, 9, **arguments)
+    trial.call(beams, 9, arguments)
     for name, value in arguments.items():
         assert np.array(_to_host(subject, value)).tobytes() == copies[name].tobytes(), name
 
@@ -205,11 +205,12 @@ def test_inputs_may_have_any_strides(subject: Subject, name: str, how: str) -> N
         elif name == "logits":
             inputs = model.given_logits(rng, shape)
         else:
-            inputs = model.given_logits(rng, shape, **{name: model.given_guidance(rng, shape)})
+            guidance: dict[str, Any] = {name: model.given_guidance(rng, shape)}
+            inputs = model.given_logits(rng, shape, **guidance)
         arguments = subject.arguments(inputs)
         arguments[name] = strided(subject, getattr(inputs, name), how)
         before = trial.host(beams)
-        beams = trial.engine.step(beams, width, **arguments)
+        beams = trial.call(beams, width, arguments)
         trial.judge(before, beams, width, inputs)
 
 
@@ -222,7 +223,7 @@ def test_a_bias_may_be_strided(subject: Subject) -> None:
     assert inputs.bias is not None
     arguments["bias"] = subject.put(np.repeat(inputs.bias, 2))[::2]
     before = trial.host(beams)
-    trial.judge(before, trial.engine.step(beams, 4, **arguments), 4, inputs)
+    trial.judge(before, trial.call(beams, 4, arguments), 4, inputs)
 
 
 def test_one_row_may_serve_all_beams(subject: Subject) -> None:

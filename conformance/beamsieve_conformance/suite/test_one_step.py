@@ -101,7 +101,9 @@ def test_the_normalizer_decides_the_ranking(
 
 @pytest.mark.parametrize("normalize", NORMALIZERS)
 def test_scores_add_up_along_the_way(subject: Subject, normalize: Normalize) -> None:
-    world = World.of([(a, b, c, d) for a in (0, 1) for b in (0, 1) for c in (0, 1) for d in (0, 1)], 3)
+    world = World.of(
+        [(a, b, c, d) for a in (0, 1) for b in (0, 1) for c in (0, 1) for d in (0, 1)], 3
+    )
     trial = Trial(subject, world, normalize)
     rng = np.random.default_rng(5)
     beams, total = trial.begin(), {(): 0.0}

@@ -45,7 +45,6 @@ def test_equal_keys_at_the_cut_keep_the_lower_parents(subject: Subject, width: i
     assert found.tokens[0, :, 1].tolist() == [place % 40 for place in range(width)]
 
 
-@pytest.mark.size(codebook=4096)
 @pytest.mark.parametrize("layout", LAYOUTS)
 def test_a_whole_wide_row_of_equal_keys_is_in_order(subject: Subject, layout: Layout) -> None:
     # More ties at the cut than a tile, a block or a threshold pass would hold.
@@ -54,7 +53,6 @@ def test_a_whole_wide_row_of_equal_keys_is_in_order(subject: Subject, layout: La
     assert found.tokens[0, :, 0].tolist() == list(range(0, 3000, 2))
 
 
-@pytest.mark.size(codebook=3000)
 @pytest.mark.parametrize("levels", [2, 3, 7])
 def test_many_ties_on_a_few_levels_are_in_order(subject: Subject, levels: int) -> None:
     # A sort that is not stable may keep equal keys in order alone, and not among others.
@@ -126,7 +124,7 @@ def select(trial: Trial, keys: NDArray[np.float32], width: int) -> None:
     slots = np.full(tokens.shape, np.nan, np.float32)
     for _, m, slot in np.argwhere(tokens >= 0).tolist():
         slots[0, m, slot] = keys[0, m, tokens[0, m, slot]]
-    after = trial.engine.select(beams, found, width, key=trial.subject.put(slots))
+    after = trial.select(beams, found, width, key=trial.subject.put(slots))
     wanted = sorted(
         (-float(keys[0, m, v]), m, v)
         for m in range(keys.shape[1])

@@ -42,7 +42,7 @@ def _try(subject: Subject, feature: str) -> None:
     if kind == "dtype":
         try:
             given = arrays.put(values, form, subject.device)
-        except arrays.CannotMake as reason:
+        except arrays.CannotMakeError as reason:
             pytest.skip(str(reason))
         refused(lambda: trial.engine.step(beams, 2, logits=given))
     elif form in ("bonus", "nudge"):

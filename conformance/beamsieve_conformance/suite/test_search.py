@@ -5,11 +5,11 @@ from __future__ import annotations
 import hashlib
 from typing import Any
 
-import beamsieve_spec as spec
 import numpy as np
 import pytest
 from numpy.typing import NDArray
 
+import beamsieve_spec as spec
 from beamsieve.interface import Beams, Normalize
 from beamsieve_conformance.compare import HostBeams, allowed
 from beamsieve_conformance.subject import Subject
@@ -55,7 +55,9 @@ def check_same_search(found: HostBeams, true: spec.Beams, tolerance: float) -> N
     assert found.rows.tolist() == true.rows.tolist()
     assert found.parents.tolist() == true.parents.tolist()
     assert found.count.tolist() == true.count.tolist()
-    for left, right in zip(found.scores.ravel().tolist(), true.scores.ravel().tolist(), strict=True):
+    for left, right in zip(
+        found.scores.ravel().tolist(), true.scores.ravel().tolist(), strict=True
+    ):
         assert left == right or abs(left - right) <= found.step * allowed(tolerance, right)
 
 
@@ -74,7 +76,7 @@ def test_a_search_is_the_specifications(
     def true_score(step: int, beams: spec.Beams) -> Any:
         return states(beams.tokens), head[step - 1], bias[step - 1]
 
-    found = trial.host(trial.engine.search(score, list(widths), batch=2))
+    found = trial.host(trial.search(score, list(widths), batch=2))
     true = spec.search(trial.trie, true_score, widths, batch=2, normalize=normalize)
     check_same_search(found, true, subject.capabilities.tolerance["float32"])
 
@@ -89,15 +91,15 @@ def test_a_search_may_be_given_hidden_states_or_logits(subject: Subject) -> None
     def given(step: int, beams: Beams) -> Any:
         return subject.put(states(trial.host(beams).tokens) @ head[step - 1].T)
 
-    left = trial.host(trial.engine.search(multiplied, [7, 9, 11], batch=1))
-    right = trial.host(trial.engine.search(given, [7, 9, 11], batch=1))
+    left = trial.host(trial.search(multiplied, [7, 9, 11], batch=1))
+    right = trial.host(trial.search(given, [7, 9, 11], batch=1))
     assert left.tokens.tolist() == right.tokens.tolist()
 
 
 def test_a_search_wide_enough_finds_every_item(subject: Subject) -> None:
     sids = catalog()
     trial = Trial(subject, World.of(sids, CODEBOOKS))
-    beams = trial.engine.search(
+    beams = trial.search(
         lambda step, beams: subject.put(np.zeros(trial.shape(beams), np.float32)),
         [400, 400, 400],
         batch=1,
@@ -194,7 +196,7 @@ def test_results_are_the_specifications(subject: Subject) -> None:
     items = [f"item-{n % 200}" for n in range(len(sids))]
     trial = Trial(subject, World.of(sids, CODEBOOKS, items=items))
     head = heads()
-    beams = trial.engine.search(
+    beams = trial.search(
         lambda step, beams: (
             subject.put(states(trial.host(beams).tokens)),
             subject.put(head[step - 1]),

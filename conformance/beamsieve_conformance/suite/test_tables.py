@@ -1,4 +1,4 @@
-"""Tables of every size and layout: ragged tails, hub rows, chains, token dtypes, one of everything."""
+"""Tables of every size and layout: ragged tails, hub rows, chains, token dtypes, one item."""
 
 from __future__ import annotations
 
@@ -37,9 +37,7 @@ def test_first_and_last_token_of_a_codebook_are_valid(
 
 @pytest.mark.parametrize("layout", LAYOUTS)
 @pytest.mark.parametrize("size", [33, 65, 127, 129])
-def test_every_token_of_a_ragged_tail_is_found(
-    subject: Subject, size: int, layout: Layout
-) -> None:
+def test_every_token_of_a_ragged_tail_is_found(subject: Subject, size: int, layout: Layout) -> None:
     trial = Trial(subject, World.of([(v, 0) for v in range(size)], size, layout=layout))
     found = trial.host(trial.walk([size]))
     assert found.tokens[0, :, 0].tolist() == list(range(size))
@@ -56,10 +54,11 @@ def test_rows_count_across_words(subject: Subject, layout: Layout) -> None:
 
 @pytest.mark.parametrize("layout", LAYOUTS)
 @pytest.mark.parametrize("level", [0, 1, 2])
-@pytest.mark.size(codebook=1500)
 def test_a_hub_row_among_single_children(subject: Subject, level: int, layout: Layout) -> None:
-    hub = [(*(3,) * level, v, *(1,) * (2 - level)) for v in range(0, 1500, 3)]
-    chain = [(a, a % 7, a % 5) for a in range(40, 60)]
+    hub: list[tuple[int, ...]] = [
+        (*(3,) * level, v, *(1,) * (2 - level)) for v in range(0, 1500, 3)
+    ]
+    chain: list[tuple[int, ...]] = [(a, a % 7, a % 5) for a in range(40, 60)]
     trial = Trial(subject, World.of(hub + chain, 1500, layout=layout))
     search_all(trial, width=70, batch=1)
 
@@ -90,7 +89,6 @@ def test_codebooks_of_unequal_sizes(subject: Subject) -> None:
     search_all(Trial(subject, World.of(sids, sizes)), width=40)
 
 
-@pytest.mark.size(codebook=65537)
 @pytest.mark.parametrize("layout", LAYOUTS)
 @pytest.mark.parametrize("size", DTYPE_EDGES)
 def test_tokens_at_the_edge_of_a_dtype(
@@ -141,7 +139,7 @@ def test_the_order_of_the_input_does_not_matter(subject: Subject) -> None:
 @pytest.mark.parametrize("layout", LAYOUTS)
 def test_semantic_ids_of_several_lengths(subject: Subject, layout: Layout) -> None:
     rng = np.random.default_rng(3)
-    sids = [(a,) for a in range(0, 9, 4)]
+    sids: list[tuple[int, ...]] = [(a,) for a in range(0, 9, 4)]
     sids += [(a, b) for a in range(1, 9, 4) for b in range(0, 70, 3)]
     sids += [(a, int(b), int(c)) for a in (2, 3, 6, 7) for b in rng.choice(70, 9) for c in (0, 69)]
     search_all(Trial(subject, World.of(sids, [9, 70, 70], layout=layout)), width=90)

@@ -18,7 +18,7 @@ CASES = {case["about"]: case for case in read("searches")}
 EXACT = ("tokens", "rows", "parents", "finished", "count")
 
 
-def needed(case: dict[str, Any]) -> list[pytest.MarkDecorator]:
+def needed(case: dict[str, Any]) -> pytest.MarkDecorator:
     """What a backend must declare for one case."""
     said = {name for step in case["steps"] for name in step["inputs"]}
     names = [f"normalizer: {case['normalize']}"]
@@ -26,9 +26,7 @@ def needed(case: dict[str, Any]) -> list[pytest.MarkDecorator]:
     lengths = {len(sid) for sid in case["catalog"]["sids"]}
     if len(lengths) > 1 or case["catalog"]["end_token"]:
         names.append(features.VARIABLE_LENGTH)
-    widest = max(step["width"] for step in case["steps"]) if case["steps"] else 1
-    size = pytest.mark.size(width=widest, codebook=max(case["catalog"]["codebooks"]))
-    return [pytest.mark.needs(*names), size]
+    return pytest.mark.needs(*names)
 
 
 def inputs_of(step: dict[str, Any], dtype: str = "float32") -> Inputs:
@@ -56,9 +54,9 @@ def check_beams(found: HostBeams, expected: dict[str, Any], tolerance: float, st
         for left, right in zip(
             getattr(found, name).ravel().tolist(), floats(expected[name]).ravel(), strict=True
         ):
-            assert left == right or abs(left - right) <= max(1, steps) * allowed(tolerance, right), (
-                f"{name} after step {found.step}: {left!r}, not {right!r}"
-            )
+            assert left == right or abs(left - right) <= max(1, steps) * allowed(
+                tolerance, right
+            ), f"{name} after step {found.step}: {left!r}, not {right!r}"
 
 
 @pytest.mark.parametrize(

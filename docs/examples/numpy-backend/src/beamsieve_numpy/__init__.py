@@ -10,7 +10,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from beamsieve.errors import BackendError, InputError
-from beamsieve.interface import Backend, Beams, Candidates, Capabilities, Normalize, Search, StepInputs
+from beamsieve.interface import (
+    Backend,
+    Beams,
+    Candidates,
+    Capabilities,
+    Normalize,
+    Search,
+    StepInputs,
+)
 
 if TYPE_CHECKING:
     from beamsieve.index import Index, StepTable
@@ -49,11 +57,13 @@ class NumpyBackend(Backend):
 
     @property
     def capabilities(self) -> Capabilities:
+        """What the engine may ask for; the rest it refuses."""
         return Capabilities(
             dtypes=("float32", "float16"), tolerance={"float32": 1e-6, "float16": 1e-6}
         )
 
     def load(self, index: Index) -> list[Table]:
+        """One table per step, in the form that ``candidates`` and ``select`` like."""
         tables = []
         for depth, table in enumerate(index.tables, start=1):
             leaves = index.leaf_starts(depth)[:-1].copy()
@@ -76,6 +86,7 @@ class NumpyBackend(Backend):
         rows: NDArray[np.int64],
         finished: NDArray[np.bool_],
     ) -> Beams:
+        """One beam per request, at the root or at its prefix; none where the prefix is unknown."""
         known = (rows >= 0)[:, None]
         scores = np.where(known, np.float32(0), np.float32(-np.inf))
         return Beams(
@@ -92,13 +103,16 @@ class NumpyBackend(Backend):
 
     @np.errstate(invalid="ignore")  # inf - inf is NaN, and NaN dies
     def candidates(self, beams: Beams, inputs: StepInputs, normalize: Normalize) -> Candidates:
+        """Every token that may follow each beam, in its slot, with its score."""
         table: Table = beams.search.tables[beams.step]
 
         # Filter: which tokens may follow each beam's row.
         live = (beams.rows >= 0) & ~beams.finished
         row = np.where(live, beams.rows, 0)
         first, end = table.row_starts[row], table.row_starts[row + 1]
-        slot = np.arange(table.widest)  # not the widest row of this batch: sums must not depend on it
+        slot = np.arange(
+            table.widest
+        )  # not the widest row of this batch: sums must not depend on it
         valid = live[..., None] & (slot < (end - first)[..., None])
         entry = np.where(valid, first[..., None] + slot, 0)
         token = table.tokens[entry]
@@ -126,6 +140,7 @@ class NumpyBackend(Backend):
         width: int,
         keys: NDArray[np.float32] | None,
     ) -> Beams:
+        """The best of each request: higher key, then lower parent, then lower token."""
         table: Table = beams.search.tables[beams.step]
         batch, places, slots = candidates.rows.shape
         ranking = candidates.scores if keys is None else keys
@@ -161,11 +176,16 @@ class NumpyBackend(Backend):
 
     @np.errstate(invalid="ignore")
     def add_nudge(self, candidates: Candidates, nudge: NDArray[np.float32]) -> NDArray[np.float32]:
+        """Keys of this step alone: the scores plus what the nudge says of each token."""
         has_token = candidates.tokens >= 0
         added = np.take_along_axis(nudge, np.where(has_token, candidates.tokens, 0), axis=2)
-        return np.where(has_token, candidates.scores + added, candidates.scores)
+        keys: NDArray[np.float32] = np.where(
+            has_token, candidates.scores + added, candidates.scores
+        )
+        return keys
 
     def asarray(self, value: Any, *, what: str) -> NDArray[Any]:
+        """NumPy's view of anything in host memory."""
         try:
             if hasattr(value, "__dlpack__") and not isinstance(value, np.ndarray):
                 return np.from_dlpack(value)
@@ -177,9 +197,11 @@ class NumpyBackend(Backend):
         return array
 
     def to_host(self, array: NDArray[Any]) -> NDArray[Any]:
+        """The array itself: it is on the host."""
         return array
 
     def device_bytes(self, tables: list[Table]) -> int:
+        """Bytes of all tables."""
         return sum(t.row_starts.nbytes + t.tokens.nbytes + t.leaves.nbytes for t in tables)
 
 
@@ -197,8 +219,11 @@ def all_logits(inputs: StepInputs) -> NDArray[np.float64]:
     """Logits [B, M, V], given or multiplied out."""
     if inputs.logits is not None:
         return np.asarray(inputs.logits, np.float64)
-    assert inputs.hidden is not None and inputs.head is not None
-    logits = inputs.hidden.astype(np.float64) @ inputs.head.astype(np.float64).T
+    assert inputs.hidden is not None
+    assert inputs.head is not None
+    logits: NDArray[np.float64] = (
+        inputs.hidden.astype(np.float64) @ inputs.head.astype(np.float64).T
+    )
     return logits if inputs.bias is None else logits + inputs.bias
 
 
@@ -208,8 +233,10 @@ def usable(logits: NDArray[np.float64]) -> NDArray[np.float64]:
 
 
 def log_softmax(logits: NDArray[np.float64], mass: NDArray[np.float64]) -> NDArray[np.float64]:
-    """``logits`` minus the logarithm of the summed exponentials of ``mass``, along the last axis."""
+    """``logits`` minus the logarithm of the sum of exp(``mass``), along the last axis."""
     largest = mass.max(axis=-1, keepdims=True)
     largest = np.where(largest == -np.inf, 0.0, largest)
     total = np.exp(mass - largest).sum(axis=-1, keepdims=True)
-    return logits - largest - np.log(total, where=total > 0, out=np.full_like(total, np.inf))
+    total[total == 0] = np.inf  # nothing has mass: everything dies
+    result: NDArray[np.float64] = logits - largest - np.log(total)
+    return result
