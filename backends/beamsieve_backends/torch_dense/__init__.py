@@ -1,8 +1,8 @@
 """The step in ordinary PyTorch operations, for CPU and CUDA alike.
 
 Read in this order: ``tables`` (the index on the device), ``tiles`` (the candidates of a step),
-``products`` (their logits), ``sums`` (their normalizer), ``selection`` (the best of them), and
-``backend``, which puts these together.
+``products`` and ``gemm`` (their logits), ``sums`` and ``scores`` (what their scores are),
+``selection`` (the best of them), and ``backend``, which puts these together.
 """
 
 from beamsieve_backends.torch_dense.backend import TorchBackend

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import platform
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import numpy as np
@@ -26,48 +25,16 @@ from beamsieve.interface import (
     Search,
     StepInputs,
 )
-from beamsieve_backends.torch_dense.products import (
-    best_multiply,
-    block_rows,
-    full_logits,
-    selective_logits,
-    true_float32,
-)
-from beamsieve_backends.torch_dense.selection import Survivors, keep_best, tile_threshold
-from beamsieve_backends.torch_dense.sums import Mass, shift_of, sum_per_beam, tree_sum
+from beamsieve_backends.torch_dense.products import block_rows, full_logits, selective_logits
+from beamsieve_backends.torch_dense.scores import Scored, scored, with_guidance
+from beamsieve_backends.torch_dense.selection import Survivors, keep_best, survivors
 from beamsieve_backends.torch_dense.tables import LARGEST_TILE, DeviceTable, load_tables
-from beamsieve_backends.torch_dense.tiles import Tiles, expand
+from beamsieve_backends.torch_dense.tiles import expand
 
 _OPTIONS = ("tile", "gemm")
 # Above this share of the codebook, one large product beats many small ones. Measured on two cores
 # and on an H200; ``warm_up`` measures it anew for a plan.
-_FULL_ABOVE = {"cpu": 0.25, "cuda": 1 / 64}
-
-
-@dataclass(frozen=True)
-class _Scored:
-    """The candidates of a step with what their scores are made of."""
-
-    tiles: Tiles
-    logits: Tensor
-    """float32 [n, T]; -inf where a slot is empty or its logit unusable."""
-    largest: Tensor
-    """float32 [n]; of each tile's beam, as in ``Mass``."""
-    log_sum: Tensor
-    """float32 [n]; of each tile's beam, 0 where all is dead."""
-    base: Tensor
-    """float32 [n]; the score of each tile's beam."""
-
-    def scores(self, at: Tensor | None = None) -> Tensor:
-        """float32 [n, T], or the rows ``at`` of it: cumulative scores without guidance."""
-        parts = (self.logits, self.largest[:, None], self.log_sum[:, None], self.base[:, None])
-        if at is not None:
-            parts = tuple(part.index_select(0, at) for part in parts)  # type: ignore[assignment]
-        return cumulative(*parts)
-
-    def best(self) -> Tensor:
-        """float32 [n]; the best score of each tile without guidance."""
-        return cumulative(self.logits.amax(1), self.largest, self.log_sum, self.base)
+_FULL_ABOVE = {"cpu": 1 / 8, "cuda": 1 / 64}
 
 
 class TorchBackend(Backend):
@@ -76,8 +43,8 @@ class TorchBackend(Backend):
     Options: ``tile`` (slots per tile, a power of two up to 64) and ``gemm`` ("onednn" or "blas", on
     the CPU) override what is chosen otherwise.
 
-    On CUDA a step waits for the device twice, to learn how many tiles and how many survivors there
-    are (a table with rows of more than 64 tiles: three times).
+    On CUDA a step waits for the device two to four times, to learn how many tiles, how many tiles
+    with survivors and how many survivors there are.
     """
 
     name: ClassVar[str] = "torch"
@@ -146,28 +113,28 @@ class TorchBackend(Backend):
     def candidates(self, beams: Beams, inputs: StepInputs, normalize: Normalize) -> Candidates:
         """Tiles laid out side by side, as many slots for each beam as the widest of them needs."""
         batch, places = beams.rows.shape
-        scored = self._scored(beams, inputs, normalize)
-        tiles = scored.tiles
-        scores = _with_guidance(scored.scores(), tiles, inputs.bonus)
-        tile = tiles.tokens.shape[1]
-        most = max(1, int(tiles.counts.max()))
-        place = tiles.beam * most + tiles.rank
-        slot = torch.arange(tile, device=self._device)
-        filled = slot < tiles.length[:, None]
+        found = self._scored(beams, inputs, normalize)
+        tiles = found.tiles
+        scores = with_guidance(found.scores(), tiles, inputs.bonus)
+        slot = torch.arange(tiles.size, device=self._device)
+        filled = slot < tiles.length()[:, None]
         tokens = tiles.tokens.to(torch.int32)
         if tiles.own is not None:
             tokens = torch.where(tiles.own[:, None], -1, tokens)
+        most = max(1, tiles.most)
+        slots = max(1, int(tiles.degree.max()))
 
         def laid_out(values: Tensor, empty: float) -> Tensor:
-            padded = values.new_full((batch * places * most, tile), empty)
-            padded.index_copy_(0, place, torch.where(filled, values, empty))
-            return padded.view(batch, places, most * tile)
+            padded = values.new_full((batch * places * most, tiles.size), empty)
+            padded.index_copy_(
+                0, tiles.beam * most + tiles.rank, torch.where(filled, values, empty)
+            )
+            return padded.view(batch, places, most * tiles.size)[:, :, :slots].contiguous()
 
-        slots = max(1, int((tiles.rank * tile + tiles.length).max())) if len(tiles) else 1
         return Candidates(
-            laid_out(tokens, -1)[:, :, :slots].contiguous(),
-            laid_out(scores, -torch.inf)[:, :, :slots].contiguous(),
-            laid_out(tiles.start[:, None] + slot, -1)[:, :, :slots].contiguous(),
+            laid_out(tokens, -1),
+            laid_out(scores, -torch.inf),
+            laid_out(tiles.start[:, None] + slot, -1),
         )
 
     @torch.no_grad()
@@ -201,69 +168,27 @@ class TorchBackend(Backend):
         """Score the tiles, find the threshold, look into the tiles that reach it."""
         batch, places = beams.rows.shape
         table: DeviceTable = beams.search.tables[beams.step]
-        scored = self._scored(beams, inputs, normalize)
-        tiles = scored.tiles
-        scores = keys = None
-        if inputs.bonus is None and inputs.nudge is None:
-            best = scored.best()
-        else:
-            scores = _with_guidance(scored.scores(), tiles, inputs.bonus)
-            keys = _with_guidance(scores, tiles, inputs.nudge)
-            best = keys.amax(1)
+        found = self._scored(beams, inputs, normalize)
+        guided = None
+        if inputs.bonus is not None or inputs.nudge is not None:
+            scores = keys = with_guidance(found.scores(), found.tiles, inputs.bonus)
+            if inputs.nudge is not None:
+                keys = with_guidance(scores, found.tiles, inputs.nudge)
+            guided = scores, keys
+        best = survivors(found, guided, table, (batch, places), inputs.width)
+        return keep_best(beams, table, best, inputs.width)
 
-        request = tiles.beam.div(places, rounding_mode="floor")
-        ends = tiles.ends.view(batch, places)
-        opens = ends[:, 0] - tiles.counts.view(batch, places)[:, 0]
-        place = torch.arange(len(tiles), device=self._device) - opens.index_select(0, request)
-        threshold = tile_threshold(best, request, place, tiles.most, batch, inputs.width)
-        reached = threshold.index_select(0, request)
-        at = ((best >= reached) & (best > -torch.inf)).nonzero().squeeze(1)
-        if scores is None or keys is None:
-            scores = keys = scored.scores(at)
-        else:
-            scores, keys = scores.index_select(0, at), keys.index_select(0, at)
-        alive = (keys >= reached.index_select(0, at)[:, None]) & (keys > -torch.inf)
-        tile, slot = alive.nonzero(as_tuple=True)
-        origin = at.index_select(0, tile)
-        token = tiles.tokens[origin, slot].to(torch.int32)
-        if tiles.own is not None:
-            token = torch.where(tiles.own.index_select(0, origin), -1, token)
-        found = Survivors(
-            tiles.beam.index_select(0, origin),
-            token,
-            tiles.start.index_select(0, origin) + slot,
-            scores[tile, slot],
-            keys[tile, slot],
-        )
-        return keep_best(beams, table, found, inputs.width)
-
-    def _scored(self, beams: Beams, inputs: StepInputs, normalize: Normalize) -> _Scored:
+    def _scored(self, beams: Beams, inputs: StepInputs, normalize: Normalize) -> Scored:
         table: DeviceTable = beams.search.tables[beams.step]
-        beam_count = beams.rows.numel()
         tiles = expand(table, beams, block_rows(beams.width))
         mass = None
         if self._projection(inputs, table, normalize) == "selective":
-            logits = selective_logits(inputs, table, tiles)
+            logits = selective_logits(inputs, tiles)
         else:
-            given: Any = inputs.hidden if inputs.logits is None else inputs.logits
-            multiply = best_multiply(self._device, given.dtype, self._gemm)
-            with true_float32(self._device):
-                logits, mass = full_logits(
-                    inputs, table, tiles, beams.width, multiply, normalize == "all"
-                )
-        logits = _usable(logits, table, tiles)
-        if mass is None:
-            mass = _mass(logits, table, tiles, beam_count)
-        largest = mass.largest.index_select(0, tiles.beam)
-        log_sum = shift_of(mass.log_sum).index_select(0, tiles.beam)
-        if tiles.own is not None:
-            # A finished beam's candidate is the beam itself: log-probability 0 in slot 0.
-            own = tiles.own[:, None]
-            logits = torch.where(own, table.mask[min(1, table.tile)], logits)
-            largest = torch.where(tiles.own, 0.0, largest)
-            log_sum = torch.where(tiles.own, 0.0, log_sum)
-        base = beams.scores.reshape(-1).index_select(0, tiles.beam)
-        return _Scored(tiles, logits, largest, log_sum, base)
+            logits, mass = full_logits(
+                inputs, table, tiles, beams.width, self._gemm, normalize == "all"
+            )
+        return scored(logits, mass, beams.scores.reshape(-1), table, tiles)
 
     def _projection(
         self, inputs: StepInputs, table: DeviceTable, normalize: Normalize
@@ -295,41 +220,6 @@ class TorchBackend(Backend):
             torch.cuda.synchronize(self._device)
 
 
-def _usable(logits: Tensor, table: DeviceTable, tiles: Tiles) -> Tensor:
-    """-inf in empty slots, and for logits of NaN or +inf."""
-    if table.tile > 1:
-        logits = logits + table.mask.index_select(0, tiles.length)
-    return torch.nan_to_num_(logits, nan=-torch.inf, posinf=-torch.inf, neginf=-torch.inf)
-
-
-def cumulative(logits: Tensor, largest: Tensor, log_sum: Tensor, base: Tensor) -> Tensor:
-    """``base + log-probability``; each rounding on the way keeps the order of the logits."""
-    return base + ((logits - largest) - log_sum)
-
-
-def _mass(logits: Tensor, table: DeviceTable, tiles: Tiles, beams: int) -> Mass:
-    """The mass of each beam's slots."""
-    largest = logits.new_full((beams,), -torch.inf)
-    largest.scatter_reduce_(0, tiles.beam, logits.amax(1), "amax")
-    largest = shift_of(largest)
-    shares = (logits - largest.index_select(0, tiles.beam)[:, None]).exp_()
-    most = -(-table.widest // table.tile)
-    sums = sum_per_beam(tree_sum(shares), tiles.beam, tiles.rank, beams, most)
-    return Mass(largest, sums.log_())
-
-
-def _with_guidance(scores: Tensor, tiles: Tiles, values: Tensor | None) -> Tensor:
-    """Add ``values[b, m, token]``; a finished beam is past guidance. Dead where not finite."""
-    if values is not None:
-        size = values.shape[2]
-        place = tiles.beam[:, None] * size + tiles.tokens
-        added = values.reshape(-1).index_select(0, place.view(-1)).view_as(scores)
-        if tiles.own is not None:
-            added = torch.where(tiles.own[:, None], 0.0, added)
-        scores = scores + added
-    return torch.nan_to_num(scores, nan=-torch.inf, posinf=-torch.inf, neginf=-torch.inf)
-
-
 def _imported(value: Any, what: str) -> Tensor:
     try:
         if isinstance(value, np.ndarray):
@@ -340,7 +230,7 @@ def _imported(value: Any, what: str) -> Tensor:
             return torch.utils.dlpack.from_dlpack(value)
         if hasattr(value, "__array_interface__") or hasattr(value, "__cuda_array_interface__"):
             return torch.as_tensor(value)
-    except (BufferError, RuntimeError, TypeError, ValueError) as error:
+    except (AssertionError, BufferError, RuntimeError, TypeError, ValueError) as error:
         raise InputError(f"{what} cannot be read as a tensor: {error}.") from error
     raise InputError(
         f"{what} is a {type(value).__name__}; give a tensor or array (anything with DLPack or the "

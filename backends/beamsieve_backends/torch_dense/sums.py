@@ -1,8 +1,9 @@
-"""Sums whose order is fixed, so that a request's bits do not depend on its neighbours.
+"""Sums and maxima per beam, in an order that is fixed.
 
-A library's reduction may split its work by the size of the whole array. Here every sum is a tree
-of additions whose shape follows from the summed row alone: halves are added element by element
-until one number is left. Adding zeros at the end of a row changes nothing, to the last bit.
+A library's reduction may split its work by the size of the whole array, and then a request's bits
+depend on its neighbours. Here every sum is a tree of additions: the halves of a row of 2**k numbers
+are added element by element until one number is left. A row is padded with zeros to such a length;
+a longer padding adds more zeros and changes no bit, so the result follows from the row alone.
 """
 
 from __future__ import annotations
@@ -25,47 +26,64 @@ class Mass(NamedTuple):
     largest: Tensor
     """float32 [N]; the largest usable logit, 0 where there is none."""
     log_sum: Tensor
-    """float32 [N]; the log of the sum of ``exp(logit - largest)``; -inf where there is none."""
+    """float32 [N]; the log of the sum of ``exp(logit - largest)``; 0 where there is none."""
 
 
-def shift_of(largest: Tensor) -> Tensor:
-    """``largest``, or 0 where every logit is -inf, so that nothing subtracts -inf from -inf."""
-    return torch.where(largest == -torch.inf, 0.0, largest)
+def finite_or_zero(values: Tensor) -> Tensor:
+    """``values`` with 0 for -inf, so that nothing subtracts -inf from -inf."""
+    return torch.where(values == -torch.inf, 0.0, values)
 
 
-def tree_sum(values: Tensor) -> Tensor:
-    """[n, T] to [n], for T a power of two."""
-    while values.shape[-1] > 1:
-        half = values.shape[-1] // 2
-        values = values[..., :half] + values[..., half:]
-    return values.squeeze(-1)
+def tree_sum_(values: Tensor) -> Tensor:
+    """Sum each row of [n, T], T a power of two; the rows are used up."""
+    half = values.shape[1] // 2
+    while half:
+        values[:, :half] += values[:, half : 2 * half]
+        half //= 2
+    return values[:, 0]
 
 
-def sum_per_beam(values: Tensor, beam: Tensor, rank: Tensor, beams: int, most: int) -> Tensor:
-    """Sum the tiles of each beam.
+class TilesOfBeams:
+    """Which tiles are whose, for reductions from tiles [n] to beams [N].
 
     Args:
-        values: float32 [n].
         beam: int64 [n]; whose tile each is, ascending.
-        rank: int64 [n]; 0, 1, … within a beam.
+        rank: int64 [n]; 0, 1, … among the tiles of one beam.
         beams: N.
-        most: no row of this table has more tiles; it, and no beam's neighbour, shapes the tree.
-
-    Returns:
-        float32 [N]; 0 for a beam without tiles.
+        most: no beam has more tiles than this.
     """
-    while most > _GROUP:  # a table with very wide rows: first sum groups of a beam's tiles
+
+    def __init__(self, beam: Tensor, rank: Tensor, beams: int, most: int) -> None:
+        self._groups: TilesOfBeams | None = None
+        self._width = _GROUP
+        if most <= _GROUP:
+            self._width = 1 << max(0, most - 1).bit_length()
+            self._rows = beams
+            self._place = beam if self._width == 1 else beam * self._width + rank
+            return
+        # A beam with very many tiles: groups of tiles are reduced first, then the groups.
         place = rank % _GROUP
         opens = place == 0
         first = opens.nonzero().squeeze(1)
-        group = opens.cumsum(0) - 1
-        values = tree_sum(_padded(values, group * _GROUP + place, len(first), _GROUP))
-        beam, rank = beam.index_select(0, first), rank.index_select(0, first) // _GROUP
-        most = -(-most // _GROUP)
-    width = 1 << max(0, most - 1).bit_length()
-    return tree_sum(_padded(values, beam * width + rank, beams, width))
+        self._rows = len(first)
+        self._place = (opens.cumsum(0) - 1) * _GROUP + place
+        self._groups = TilesOfBeams(
+            beam.index_select(0, first),
+            rank.index_select(0, first) // _GROUP,
+            beams,
+            -(-most // _GROUP),
+        )
 
+    def sum(self, values: Tensor) -> Tensor:
+        """The sum of each beam's values; 0 without any."""
+        sums = tree_sum_(self._laid_out(values, 0.0))
+        return sums if self._groups is None else self._groups.sum(sums)
 
-def _padded(values: Tensor, place: Tensor, rows: int, width: int) -> Tensor:
-    padded = torch.zeros(rows * width, dtype=values.dtype, device=values.device)
-    return padded.index_copy_(0, place, values).view(rows, width)
+    def max(self, values: Tensor) -> Tensor:
+        """The largest of each beam's values; -inf without any."""
+        largest = self._laid_out(values, -torch.inf).amax(1)
+        return largest if self._groups is None else self._groups.max(largest)
+
+    def _laid_out(self, values: Tensor, empty: float) -> Tensor:
+        laid_out = values.new_full((self._rows * self._width,), empty)
+        return laid_out.index_copy_(0, self._place, values).view(self._rows, self._width)

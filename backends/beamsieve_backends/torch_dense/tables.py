@@ -53,6 +53,11 @@ class DeviceTable:
     child_starts: Tensor | None
 
     @property
+    def tile_bits(self) -> int:
+        """The binary logarithm of ``tile``."""
+        return self.tile.bit_length() - 1
+
+    @property
     def nbytes(self) -> int:
         """Bytes on the device, the next table's share not counted twice."""
         ended = 0 if self.ended_leaf is None else self.ended_leaf.untyped_storage().nbytes()
@@ -73,7 +78,7 @@ def load_tables(index: Index, device: torch.device, tile: int | None) -> tuple[D
         counts = np.diff(table.row_starts).astype(np.float64)
         # Beams gather in wide rows, so rows count by how many entries they have.
         followed = float((counts**2).sum() / max(1.0, counts.sum()))
-        slots = tile or min(LARGEST_TILE, 1 << max(0, int(np.ceil(np.log2(max(1.0, followed))))))
+        slots = tile or min(LARGEST_TILE, 1 << round(np.log2(max(1.0, followed))))
         tables.append(
             DeviceTable(
                 vocabulary=table.vocabulary,

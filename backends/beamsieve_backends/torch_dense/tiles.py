@@ -12,6 +12,7 @@ A finished beam is its own only candidate: one tile, one slot, whose "entry" is 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from itertools import pairwise
 
 import torch
 from torch import Tensor
@@ -29,28 +30,40 @@ class Tiles:
         start: int64 [n]; the entry in slot 0. The entry in slot s is ``start + s``, and its child's
             row too; a finished beam's tile starts at its leaf.
         rank: int64 [n]; 0, 1, … among the tiles of one beam.
-        length: int64 [n]; how many slots are filled, from the front.
         tokens: int16 or int32 [n, T]; whatever lies behind the filled slots is some valid token.
         own: bool [n] or None; which tiles belong to a finished beam.
         ends: int64 [N]; one behind the last tile of each beam.
-        counts: int64 [N]; the number of tiles of each beam.
+        degree: int64 [N]; the number of candidates of each beam.
+        most: on the host: the most tiles of any beam.
+        most_of_request: on the host: the most tiles of any request.
         bounds: on the host: the end of every block of beams that ``expand`` was asked for.
-        most: on the host: the most tiles of any request.
     """
 
     beam: Tensor
     start: Tensor
     rank: Tensor
-    length: Tensor
     tokens: Tensor
     own: Tensor | None
     ends: Tensor
-    counts: Tensor
-    bounds: list[int]
+    degree: Tensor
     most: int
+    most_of_request: int
+    bounds: list[int]
 
     def __len__(self) -> int:
         return len(self.beam)
+
+    @property
+    def size(self) -> int:
+        """T, the slots of a tile."""
+        return self.tokens.shape[1]
+
+    def length(self, tiles: Tensor | None = None) -> Tensor:
+        """int64: how many slots are filled, from the front; of all tiles, or of those given."""
+        beam, rank = self.beam, self.rank
+        if tiles is not None:
+            beam, rank = beam.index_select(0, tiles), rank.index_select(0, tiles)
+        return (self.degree.index_select(0, beam) - rank * self.size).clamp_(max=self.size)
 
 
 def expand(table: DeviceTable, beams: Beams, block: int) -> Tiles:
@@ -58,39 +71,45 @@ def expand(table: DeviceTable, beams: Beams, block: int) -> Tiles:
 
     Waits for the device once: how many tiles there are is for the host to know.
     """
-    tile = table.tile
     batch, places = beams.rows.shape
+    device = beams.rows.device
     rows = beams.rows.reshape(-1)
     live = rows >= 0
     finished = None
     if table.may_have_finished:
         finished = beams.finished.reshape(-1)
-        live = live & ~finished
+        live &= ~finished
     row = torch.where(live, rows, 0)
-    first = table.starts.index_select(0, row).to(torch.int64)
-    behind = table.starts.index_select(0, row + 1).to(torch.int64)
-    degree = torch.where(live, behind - first, 0)
+    first = table.starts.index_select(0, row)
+    degree = torch.where(live, table.starts.index_select(0, row + 1) - first, 0).to(torch.int64)
+    first = first.to(torch.int64)
     if finished is not None:
         first = torch.where(finished, rows, first)
         degree = torch.where(finished, 1, degree)
 
-    counts = (degree + (tile - 1)).div(tile, rounding_mode="floor") if tile > 1 else degree
+    counts = degree if table.tile == 1 else (degree + (table.tile - 1)) >> table.tile_bits
     ends = counts.cumsum(0)
-    per_request = counts.view(batch, places).sum(1)
-    known = torch.cat([per_request.max().view(1), ends[block - 1 :: block], ends[-1:]]).tolist()
-    most, total, bounds = known[0], known[-1], known[1 : 1 + -(-len(ends) // block)]
+    # The widest beam, and the ends of requests and of blocks, in one transfer.
+    known = torch.cat([counts.max()[None], ends[places - 1 :: places], ends[block - 1 :: block]])
+    most, *known_ends = known.tolist()
+    of_requests, bounds = known_ends[:batch], known_ends[batch:]
+    total = of_requests[-1]
+    if len(bounds) * block < len(ends):
+        bounds.append(total)
+    most_of_request = max(end - start for start, end in pairwise([0, *of_requests]))
 
     beam = torch.repeat_interleave(
-        torch.arange(len(rows), device=rows.device), counts, output_size=total
+        torch.arange(len(rows), device=device), counts, output_size=total
     )
-    rank = torch.arange(total, device=rows.device) - (ends - counts).index_select(0, beam)
-    offset = rank * tile if tile > 1 else rank
-    start = first.index_select(0, beam) + offset
-    length = (degree.index_select(0, beam) - offset).clamp_(max=tile)
-    own = None
-    entry = start
+    if most <= 1:
+        rank = torch.zeros_like(beam)
+        start = first.index_select(0, beam)
+    else:
+        rank = torch.arange(total, device=device) - (ends - counts).index_select(0, beam)
+        start = first.index_select(0, beam) + (rank << table.tile_bits)
+    own, entry = None, start
     if finished is not None:
         own = finished.index_select(0, beam)
         entry = torch.where(own, 0, start)  # a leaf is no entry of this table
     tokens = table.windows.index_select(0, entry)
-    return Tiles(beam, start, rank, length, tokens, own, ends, counts, bounds, most)
+    return Tiles(beam, start, rank, tokens, own, ends, degree, most, most_of_request, bounds)
