@@ -222,7 +222,9 @@ def test_semantic_ids_of_several_lengths(end_token, tmp_path):
     index = Index.build(Catalog.from_arrays(sids, codebooks=3, end_token=end_token))
     items = list(range(len(sids)))
     histories = Histories.from_lists([items[n:] + items[:n] for n in items] * 10)
-    settings = TrainingSettings(epochs=40, patience=40, batch=16, learning_rate=1e-2, threads=1)
+    settings = TrainingSettings(
+        epochs=40, patience=40, batch=16, learning_rate=1e-2, drop_history=0.0, threads=1
+    )
     config = replace(CONFIG, longest=8, dropout=0.0)
     train(histories, index, tmp_path / "m", config=config, settings=settings)
     asked = Histories.from_lists([[n] for n in items])

@@ -25,9 +25,14 @@ _CONFIG = DecoConfig(
     width=64, layers=2, heads=2, decoder_width=64, decoder_layers=1, longest=12, dropout=0.1
 )
 _SETTINGS = TrainingSettings(
-    epochs=8, batch=64, learning_rate=2e-3, warm_up_steps=50, validation_share=0.05
+    epochs=16,
+    batch=64,
+    learning_rate=6e-3,
+    warm_up_steps=50,
+    drop_history=0.0,
+    validation_share=0.05,
 )
-_QUICK_SETTINGS = replace(_SETTINGS, epochs=8, batch=16, warm_up_steps=20)
+_QUICK_SETTINGS = replace(_SETTINGS, epochs=8, batch=16, learning_rate=3e-3, warm_up_steps=20)
 
 
 def run_demo(

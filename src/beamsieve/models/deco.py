@@ -51,10 +51,10 @@ class DecoConfig:
             [0, 1).
     """
 
-    width: int = 128
+    width: int = 64
     layers: int = 2
     heads: int = 4
-    decoder_width: int = 128
+    decoder_width: int = 64
     decoder_layers: int = 1
     concepts: int = 2
     longest: int = 50

@@ -14,9 +14,9 @@ import math
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
@@ -30,111 +30,16 @@ from beamsieve.models.deco import Deco, DecoConfig
 from beamsieve.models.progress import Bar, progress_bar
 from beamsieve.models.resuming import Progress, TrainingState, data_fingerprint, state_path
 from beamsieve.models.sequences import ItemSids, Sequences, Unknown, join_rows, number
+from beamsieve.models.settings import Stopped, TrainingReport, TrainingSettings
 
 if TYPE_CHECKING:
     from beamsieve.index import Index
 
+__all__ = ["TrainingReport", "TrainingSettings", "train"]
+
 _log = logging.getLogger("beamsieve")
 
 _POPULAR = 100
-
-
-@dataclass(frozen=True)
-class TrainingSettings:
-    """How to train.
-
-    Attributes:
-        epochs: passes over the histories at most, those before a resumption included.
-        minutes: of wall time; no epoch is begun that would end later. The first always runs.
-            None for no limit.
-        batch: histories per step.
-        learning_rate: AdamW's, after the warm-up.
-        warm_up_steps: the learning rate rises linearly over these steps.
-        weight_decay: AdamW's, on matrices and embeddings, not on biases and norms.
-        label_smoothing: share of every target spread over its whole codebook.
-        drop_history: chance that an item of a history is left out of one epoch.
-        average: decay per step of the moving average of the weights, which is what is validated
-            and saved.
-        patience: epochs without a better validation loss before training stops.
-        validation_share: share of the histories whose last item is held out; 0 for none, and then
-            the last epoch's weights are the ones saved.
-        seed: of everything random.
-        threads: of torch; None leaves torch's own choice.
-        device: "cpu", "cuda" or "cuda:0".
-
-    Raises:
-        InputError: a value is out of its range.
-    """
-
-    epochs: int = 200
-    minutes: float | None = None
-    batch: int = 32
-    learning_rate: float = 1e-3
-    warm_up_steps: int = 100
-    weight_decay: float = 0.01
-    label_smoothing: float = 0.0
-    drop_history: float = 0.0
-    average: float = 0.99
-    patience: int = 10
-    validation_share: float = 0.1
-    seed: int = 0
-    threads: int | None = None
-    device: str = "cpu"
-
-    def __post_init__(self) -> None:
-        for name in ("epochs", "batch", "patience", "warm_up_steps"):
-            if getattr(self, name) < 1:
-                raise InputError(f"{name} is {getattr(self, name)}; give at least 1.")
-        for name in ("label_smoothing", "drop_history", "average", "validation_share"):
-            if not 0 <= getattr(self, name) < 1:
-                raise InputError(f"{name} is {getattr(self, name)}; give a share from 0 up to 1.")
-        if not (self.learning_rate > 0 and self.weight_decay >= 0):
-            raise InputError(
-                f"learning_rate is {self.learning_rate} and weight_decay {self.weight_decay}; "
-                "the first must be above 0, the second not below."
-            )
-        if self.minutes is not None and not self.minutes > 0:
-            raise InputError(f"minutes is {self.minutes}; give more than 0, or None for no limit.")
-        if self.threads is not None and self.threads < 1:
-            raise InputError(f"threads is {self.threads}; give at least 1.")
-
-
-@dataclass(frozen=True)
-class TrainingReport:
-    """What training did.
-
-    Attributes:
-        checkpoint: the file written.
-        epochs: passes made, those before a resumption included.
-        steps: of the optimizer.
-        seconds: wall time, that before a resumption included.
-        validation_loss: the best epoch's; nats per item, all levels of its semantic ID together.
-            NaN when nothing was held out.
-        best_epoch: whose weights the checkpoint holds.
-        stopped: which of the settings' limits ended it.
-        parameters: of the model.
-        sequences: made of the histories' rows.
-        transitions: items that one epoch predicts.
-        unknown_items: items of histories, and targets, that the index does not have.
-        split: how many sequences were longer than the model reads, and trained in pieces.
-    """
-
-    checkpoint: Path
-    epochs: int
-    steps: int
-    seconds: float
-    validation_loss: float
-    best_epoch: int
-    stopped: Literal["epochs", "minutes", "patience"]
-    parameters: int
-    sequences: int
-    transitions: int
-    unknown_items: int
-    split: int
-
-    def as_dict(self) -> dict[str, Any]:
-        """Plain values, for JSON."""
-        return {**asdict(self), "checkpoint": str(self.checkpoint)}
 
 
 def train(
@@ -259,7 +164,7 @@ class _Run:
 
     def go(
         self, done: Progress, bar: Bar, save: Callable[[Progress], None]
-    ) -> tuple[Progress, Literal["epochs", "minutes", "patience"]]:
+    ) -> tuple[Progress, Stopped]:
         """Epochs until a limit is reached."""
         settings = self.settings
         longest_epoch = 0.0
