@@ -152,9 +152,19 @@ static void run_grid(unsigned x, unsigned y, unsigned z, unsigned threads, unsig
 // --- the device's functions
 
 static inline void __syncthreads() { block_barrier(); }
+static inline unsigned block_vote;
+static inline int __syncthreads_or(int x) {
+    block_barrier();
+    if (threadIdx.x == 0) block_vote = 0;
+    block_barrier();
+    if (x) block_vote = 1;
+    block_barrier();
+    return static_cast<int>(block_vote);
+}
 static inline void __syncwarp() { warp_barrier(); }
 static inline void __threadfence() {}
 template <class T> static inline T __ldcg(const T* from) { return *from; }
+template <class T> static inline T __ldg(const T* from) { return *from; }
 static inline int __float_as_int(float x) { int bits; memcpy(&bits, &x, 4); return bits; }
 static inline float __int_as_float(int bits) { float x; memcpy(&x, &bits, 4); return x; }
 static inline float host_expf(float x) { return expf(x); }
@@ -164,6 +174,7 @@ static inline int __popcll(unsigned long long x) { return __builtin_popcountll(x
 static inline int __ffs(int x) { return __builtin_ffs(x); }
 static inline int __ffsll(long long x) { return __builtin_ffsll(x); }
 static inline unsigned atomicAdd(unsigned* to, unsigned x) { const unsigned old = *to; *to += x; return old; }
+static inline unsigned atomicMax(unsigned* to, unsigned x) { const unsigned old = *to; *to = std::max(old, x); return old; }
 static inline unsigned atomicInc(unsigned* to, unsigned limit) { const unsigned old = *to; *to = old >= limit ? 0 : old + 1; return old; }
 using std::max;
 using std::min;

@@ -33,7 +33,8 @@ FLAGS = (
     *("-ffp-contract=off", "-fno-strict-aliasing"),
 )
 ARGUMENTS = {
-    "list_candidates": "Slots",
+    "list_candidates": "Listing",
+    "tile_slots": "Slots",
     "select_slots": "Slots",
     "split_float32": "Split",
     "add_nudge": "Nudge",
@@ -73,8 +74,11 @@ class HostDevice:
     def full(self, shape, value, dtype):
         return np.full(tuple(shape), value, dtype)
 
-    def zeros_at_once(self, count, dtype):
-        return np.zeros(count, dtype)
+    def take_zeros(self, count):
+        return np.zeros(count, np.uint32)
+
+    def give_zeros(self, words, stream) -> None:
+        assert not words.any(), "a kernel left its meeting words other than zero"
 
     def upload(self, array):
         return np.ascontiguousarray(array).copy()

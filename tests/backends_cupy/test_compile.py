@@ -15,7 +15,9 @@ except (ImportError, RuntimeError):
 NUMBERS = ("float", "bfloat16", "float16")
 INSTANCES = [
     *(("score_rows", number, projected) for number in NUMBERS for projected in ("true", "false")),
-    *((kernel, n) for kernel in ("score_tiles", "row_mass", "list_candidates") for n in NUMBERS),
+    *((kernel, n) for kernel in ("score_tiles", "open_tiles") for n in NUMBERS),
+    *((kernel, n) for kernel in ("row_mass", "list_candidates") for n in NUMBERS),
+    ("tile_slots",),
     ("select_slots",),
     ("split_float32",),
     ("add_nudge",),

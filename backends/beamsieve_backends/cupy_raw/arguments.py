@@ -22,11 +22,12 @@ STEP = _structure(
     (_POINTER, "in_tokens in_scores in_rows in_finished in_count"),
     (_POINTER, "hidden head bias logits bonus nudge mass eligible"),
     (_POINTER, "out_tokens out_scores out_keys out_rows out_parents out_finished out_count"),
-    (_POINTER, "scratch masses arrived"),
+    (_POINTER, "scratch bounds lists masses meetings"),
     (_LONG, "scratch_stride"),
     (_INT, "beams width decoded vocabulary words hidden_size"),
     (_INT, "start_bytes token_bytes rank_bytes next_bytes leaf_bytes bias_type"),
-    (_INT, "normalize capacity eligible_words last_level aligned tile tiles warps_per_beam staged"),
+    (_INT, "normalize capacity eligible_words last_level aligned"),
+    (_INT, "list_capacity tile tiles warps_per_beam staged"),
 )
 
 SLOTS_OUT = np.dtype(
@@ -67,8 +68,10 @@ NUDGE = np.dtype(
 STRUCTURES = {
     "score_rows": STEP,
     "score_tiles": STEP,
+    "open_tiles": STEP,
     "row_mass": STEP,
     "list_candidates": SLOTS_OUT,
+    "tile_slots": SLOTS_IN,
     "select_slots": SLOTS_IN,
     "split_float32": SPLIT,
     "add_nudge": NUDGE,

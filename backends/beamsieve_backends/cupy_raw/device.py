@@ -6,6 +6,7 @@ import ctypes
 import importlib
 import sys
 import threading
+from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from typing import Any
@@ -51,9 +52,12 @@ class CudaDevice:
         self.multiprocessors = int(properties["multiProcessorCount"])
         self.shared_bytes = int(properties.get("sharedMemPerBlockOptin", 99 << 10))
         self._kernels: dict[str, Any] = {}
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()  # a collected workspace may give back while it is held
         self._threads = threading.local()
-        self._side_stream: Any = None
+        self._zeros: dict[tuple[int, int], list[Any]] = defaultdict(list)
+        self._slab: Any = None
+        self._slab_used = 0
+        self._slabs: list[Any] = []
 
     @contextmanager
     def active(self) -> Iterator[None]:
@@ -92,18 +96,35 @@ class CudaDevice:
         """An array of one value."""
         return cupy.full(tuple(shape), value, dtype)
 
-    def zeros_at_once(self, count: int, dtype: Any) -> Any:
-        """Zeros that are there already, so that a graph under capture need not make them."""
-        if not self.capturing():
-            return cupy.zeros(count, dtype)
-        memory = cupy.cuda.Memory(count * np.dtype(dtype).itemsize)  # new: nothing else uses it
-        array = cupy.ndarray(count, dtype, cupy.cuda.MemoryPointer(memory, 0))
+    def take_zeros(self, count: int) -> Any:
+        """uint32 words that are zero already, so that a graph under capture need not make them.
+
+        Whoever takes them leaves them zero, and gives them back with ``give_zeros``.
+        """
         with self._lock:
-            if self._side_stream is None:
-                self._side_stream = cupy.cuda.Stream(non_blocking=True)
-            array.data.memset_async(0, array.nbytes, self._side_stream)
-            self._side_stream.synchronize()
-        return array
+            kept = self._zeros[self.stream(), count]
+            if kept:
+                return kept.pop()
+            if self._slab is None or self._slab_used + count > self._slab.size:
+                self._slab, self._slab_used = self._new_slab(max(count, 1 << 18)), 0
+            words = self._slab[self._slab_used : self._slab_used + count]
+            self._slab_used += count
+            return words
+
+    def give_zeros(self, words: Any, stream: int) -> None:
+        """Take back words for later work on the stream that used them."""
+        with self._lock:
+            self._zeros[stream, words.size].append(words)
+
+    def _new_slab(self, count: int) -> Any:
+        """New memory, never freed: nothing on any stream can still use it."""
+        memory = cupy.cuda.Memory(4 * count)
+        self._slabs.append(memory)
+        slab = cupy.ndarray(count, np.uint32, cupy.cuda.MemoryPointer(memory, 0))
+        side = cupy.cuda.Stream(non_blocking=True)
+        slab.data.memset_async(0, slab.nbytes, side)
+        side.synchronize()
+        return slab
 
     def upload(self, array: NDArray[Any]) -> Any:
         """A copy of a host array."""

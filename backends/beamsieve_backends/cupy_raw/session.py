@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import threading
+import weakref
 from typing import Any
-
-import numpy as np
 
 
 class Workspace:
     """Named buffers that grow when needed and are used again by every later step.
 
-    Buffers hold no state from one step to the next, except ``arrived``, which kernels leave at
+    Buffers hold no state from one step to the next, except ``meetings``, which kernels leave at
     zero. One stream at a time uses a workspace.
     """
 
@@ -30,11 +29,13 @@ class Workspace:
             self._buffers[name] = buffer
         return buffer[:count]
 
-    def arrived(self, batch: int) -> Any:
-        """uint32 [batch], zero between kernels: how many blocks of a request have ended."""
-        if "arrived" not in self._buffers:
-            self._buffers["arrived"] = self._device.zeros_at_once(batch, np.uint32)
-        return self._buffers["arrived"]
+    def meetings(self, batch: int) -> Any:
+        """uint32 [4 * batch], ``Meeting`` per request: zero between kernels."""
+        if "meetings" not in self._buffers:
+            words = self._device.take_zeros(4 * batch)
+            self._buffers["meetings"] = words
+            weakref.finalize(self, self._device.give_zeros, words, self._device.stream())
+        return self._buffers["meetings"]
 
     def product(self) -> Any:
         """Memory for cuBLAS."""

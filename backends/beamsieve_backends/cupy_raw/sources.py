@@ -7,6 +7,8 @@ from pathlib import Path
 
 KERNELS = Path(__file__).parent / "kernels"
 SHARED = ("common.cuh", "select.cuh", "step.cuh")
+OWN = {"tile_slots": ("slots.cuh",), "select_slots": ("slots.cuh",)}
+"""What some kernels need besides."""
 
 
 @cache
@@ -15,7 +17,7 @@ def source_of(kernel: str) -> str:
 
     One text rather than ``#include``: the compiler's cache is keyed by the text that it is given.
     """
-    names = (*SHARED, f"{kernel}.cu")
+    names = (*SHARED, *OWN.get(kernel, ()), f"{kernel}.cu")
     return "\n".join((KERNELS / name).read_text(encoding="utf-8") for name in names)
 
 

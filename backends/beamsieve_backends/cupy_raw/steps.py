@@ -21,7 +21,11 @@ FEW_CANDIDATES = 4096
 """Up to about so many candidates per request, score_rows beats score_tiles on logits."""
 SAFE_BYTES = 256 << 20
 """Below this, score_rows gets workspace for any rows, not only for different ones."""
-BINS, BLOCK_WORDS = 2048, 64
+ROWS_AT_ONCE = 128
+LIST_CAPACITY = 16384
+"""Candidates of opened tiles that a request can list before the slower way is taken."""
+BOUND_BYTES = 4 * (2048 + 64)
+"""Shared memory of a histogram and a block's own words."""
 
 
 @dataclass(frozen=True)
@@ -66,7 +70,7 @@ class StepCall:
             "nudge": address(inputs.nudge),
             "eligible": address(eligible),
             "eligible_words": 0 if eligible is None else int(eligible.shape[-1]),
-            "arrived": device.address(self.work.arrived(self.shape.B)),
+            "meetings": device.address(self.work.meetings(self.shape.B)),
             "width": self.shape.W,
             "normalize": arguments.NORMALIZERS[normalize],
             "capacity": capacity_for(self.shape.W),
@@ -176,20 +180,25 @@ class StepCall:
         self.fields.update(
             scratch=self.device.address(self.work.take("scratch", B * M * tiles, np.float32)),
             scratch_stride=M * tiles,
+            **open_fields(self.device, self.work, B),
             masses=self.device.address(self.work.take("masses", 2 * B * M, np.float32)),
             aligned=int(aligned),
             tile=tile,
             tiles=tiles,
             warps_per_beam=share,
         )
-        shared = chooser_bytes(self.fields["capacity"]) + 2 * padded(8 * M) + 2 * padded(4 * M)
-        self.device.launch(
-            "score_tiles",
-            (-(-M * share // WARPS), B),
-            shared,
-            arguments.structure(arguments.STEP, **self.fields),
-            arguments.CUDA_TYPES[dtype],
-        )
+        values = arguments.structure(arguments.STEP, **self.fields)
+        kind = arguments.CUDA_TYPES[dtype]
+        grid = (-(-M * share // WARPS), B)
+        self.device.launch("score_tiles", grid, BOUND_BYTES, values, kind)
+        grid = (self._openers(M * tiles), B)
+        shared = chooser_bytes(self.fields["capacity"]) + padded(4 * 512)
+        self.device.launch("open_tiles", grid, shared, values, kind)
+
+    def _openers(self, tiles: int) -> int:
+        """Blocks per request that open tiles."""
+        most: int = max(1, self.device.multiprocessors * 3 // self.shape.B)
+        return max(1, min(most, -(-tiles // 512)))
 
     # --- the first half
 
@@ -230,26 +239,38 @@ class StepCall:
         if inputs.logits is not None:
             self.fields["logits"] = self._address(inputs.logits)
             return str(inputs.logits.dtype.name)
-        B, M = self.shape.B, self.shape.M
+        rows, vocabulary = self.shape.B * self.shape.M, self.table.vocabulary
         hidden = self.device.contiguous(inputs.hidden)
         head = self.device.contiguous(inputs.head)
         self.held += [hidden, head]
-        size, vocabulary = int(hidden.shape[-1]), self.table.vocabulary
+        size = int(hidden.shape[-1])
         dtype = str(hidden.dtype.name)
-        logits = self.work.take("logits", B * M * vocabulary, np.float32)
+        # Whole blocks of rows: small products of other shapes would be rounded in another order.
+        padded_rows = -(-rows // ROWS_AT_ONCE) * ROWS_AT_ONCE
+        logits = self.work.take("logits", padded_rows * vocabulary, np.float32)
         tf32 = dtype == "float32"
         if tf32:
-            hidden = self._split(hidden, B * M, size, "hidden")
-            head = self._split(head, vocabulary, size, "head")
+            hidden = self._split(hidden, rows, padded_rows, size, "hidden")
+            head = self._split(head, vocabulary, vocabulary, size, "head")
             size *= 3
+        elif padded_rows > rows:
+            whole = self.work.take("hidden", padded_rows * size, hidden.dtype)
+            whole[: rows * size] = hidden.reshape(-1)
+            hidden = whole
         self.device.multiply(
-            hidden, head, logits, (B * M, vocabulary, size), dtype, self.work.product(), tf32=tf32
+            hidden,
+            head,
+            logits,
+            (padded_rows, vocabulary, size),
+            dtype,
+            self.work.product(),
+            tf32=tf32,
         )
         self.fields["logits"] = self.device.address(logits)
         return "float32"
 
-    def _split(self, array: Any, rows: int, size: int, which: str) -> Any:
-        out = self.work.take(f"split {which}", rows * size * 3, np.float32)
+    def _split(self, array: Any, rows: int, padded_rows: int, size: int, which: str) -> Any:
+        out = self.work.take(f"split {which}", padded_rows * size * 3, np.float32)
         blocks = min(-(-rows * size // 512), self.device.multiprocessors * 8)
         self.device.launch(
             "split_float32",
@@ -324,21 +345,20 @@ def launch_selection(
         "capacity": capacity,
         "scratch": device.address(work.take("scratch", batch * tiles, np.float32)),
         "scratch_stride": tiles,
-        "arrived": device.address(work.arrived(batch)),
+        **open_fields(device, work, batch),
+        "meetings": device.address(work.meetings(batch)),
     }
-    blocks = max(1, min(-(-tiles // (WARPS * 4)), device.multiprocessors * 4 // batch))
-    device.launch(
-        "select_slots",
-        (blocks, batch),
-        chooser_bytes(capacity),
-        arguments.structure(
-            arguments.SLOTS_IN,
-            step=arguments.structure(arguments.STEP, **fields),
-            **addresses,
-            slots=slots,
-            total=total,
-        ),
+    values = arguments.structure(
+        arguments.SLOTS_IN,
+        step=arguments.structure(arguments.STEP, **fields),
+        **addresses,
+        slots=slots,
+        total=total,
     )
+    blocks = max(1, min(-(-tiles // (WARPS * 4)), device.multiprocessors * 4 // batch))
+    device.launch("tile_slots", (blocks, batch), BOUND_BYTES, values)
+    blocks = max(1, min(-(-tiles // 512), device.multiprocessors * 3 // batch))
+    device.launch("select_slots", (blocks, batch), chooser_bytes(capacity), values)
 
 
 def add_nudge(device: Any, candidates: Candidates, nudge: Any) -> Any:
@@ -400,14 +420,23 @@ def out_fields(device: Any, beams: Beams) -> dict[str, int]:
     return {f"out_{name}": device.address(getattr(beams, name)) for name in names}
 
 
+def open_fields(device: Any, work: Workspace, batch: int) -> dict[str, int]:
+    """Where the two passes of a selection meet."""
+    return {
+        "bounds": device.address(work.take("bounds", 4 * batch, np.uint32)),
+        "lists": device.address(work.take("lists", LIST_CAPACITY * batch, np.uint64)),
+        "list_capacity": LIST_CAPACITY,
+    }
+
+
 def capacity_for(width: int) -> int:
     """Survivors that a selection can sort: a power of two, well above the width."""
-    return max(1024, power_of_two(2 * width))
+    return max(2048, power_of_two(2 * width))
 
 
 def chooser_bytes(capacity: int) -> int:
     """Shared memory of ``Chooser``."""
-    return padded(8 * capacity) + padded(4 * BINS) + padded(4 * BLOCK_WORDS)
+    return 2 * padded(8 * capacity) + BOUND_BYTES
 
 
 def padded(size: int) -> int:

@@ -203,4 +203,23 @@ struct Mass {
     }
 };
 
+// The sum of all warps' masses, in the order of the warps; each warp brings its own. `places` holds
+// 2 * WARPS numbers.
+__device__ __forceinline__ Mass across_block(Mass of_warp, float* places) {
+    if (lane_id() == 0) {
+        places[warp_id()] = of_warp.largest;
+        places[WARPS + warp_id()] = of_warp.sum;
+    }
+    __syncthreads();
+    Mass all;
+    for (int i = 0; i < WARPS; ++i) {
+        Mass other;
+        other.largest = places[i];
+        other.sum = places[WARPS + i];
+        all.add(other);
+    }
+    __syncthreads();
+    return all;
+}
+
 __device__ __forceinline__ float log_probability(float logit, float2 mass) { return (logit - mass.x) - mass.y; }

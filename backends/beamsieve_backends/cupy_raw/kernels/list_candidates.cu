@@ -7,7 +7,7 @@
 // row -1. Dead candidates keep their row, with score -inf. Grid (blocks per beam, M, B), a thread to
 // a slot; `slots` per beam.
 
-struct Slots {
+struct Listing {
     Step step;
     int* tokens;    // [B, M, slots]
     float* scores;  // [B, M, slots]
@@ -16,7 +16,7 @@ struct Slots {
 };
 
 template <class T>
-__global__ void __launch_bounds__(THREADS) list_candidates(const __grid_constant__ Slots out) {
+__global__ void __launch_bounds__(THREADS) list_candidates(const __grid_constant__ Listing out) {
     const Step& step = out.step;
     const i64 p = static_cast<i64>(blockIdx.x) * THREADS + threadIdx.x;
     if (p >= out.slots) return;

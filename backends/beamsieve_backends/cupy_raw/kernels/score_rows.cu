@@ -13,13 +13,11 @@
 
 struct Rows {
     const Step& step;
-    int b;
+    i64 first_beam;
     const u32* offset;   // [M + 1]: where a beam's candidates begin
     const i64* first;    // [M]: its row's first entry, -1 for a finished beam
-    float2* mass;        // [M]
     float* keys;         // the workspace's second half, or shared memory when it fits
     u32 total;
-    static constexpr bool single = true;
 
     __device__ __forceinline__ int beam_of(u32 candidate) const {
         int low = 0, high = step.beams - 1;  // the last beam that begins at or before the candidate
@@ -30,20 +28,23 @@ struct Rows {
         }
         return low;
     }
-    __device__ __forceinline__ i64 row_of(int m) const { return step.in_rows[static_cast<i64>(b) * step.beams + m]; }
-    __device__ __forceinline__ u32 token_of(int m, u32 j) const { return token_in(step, row_of(m), first[m], j); }
+    __device__ __forceinline__ u32 token_of(int m, u32 j) const { return token_in(step, first_beam + m, first[m], j); }
     __device__ __forceinline__ bool eligible(int m, u32 j) const {
         if (step.eligible == nullptr) return true;
-        return is_eligible(step, static_cast<i64>(b) * step.beams + m, step.bitmap == nullptr ? j : token_of(m, j));
+        return is_eligible(step, first_beam + m, step.bitmap == nullptr ? j : token_of(m, j));
     }
-    __device__ __forceinline__ float logit(u32 candidate) const {
-        return __ldcg(step.scratch + b * step.scratch_stride * 2 + candidate);
+    // Turns the logit of the beam's candidate j into its key.
+    __device__ __forceinline__ float key(int m, u32 j, float logit, float2 mass, float beam_score) const {
+        if (!eligible(m, j)) return never();
+        const bool guided = step.bonus != nullptr || step.nudge != nullptr;
+        const u32 token = guided ? token_of(m, j) : 0;
+        return key_of_score(step, score_of(step, beam_score, logit, mass, first_beam + m, token), first_beam + m, token);
     }
-    template <class F> __device__ __forceinline__ void each_group(F f) const {
-        for (u32 i = threadIdx.x; i < ((total + 31) & ~31u); i += THREADS) f(i < total ? keys[i] : never());
-    }
-    template <class Open, class F> __device__ __forceinline__ void each_candidate(Open, F f) const {
-        for (u32 i = threadIdx.x; i < ((total + 31) & ~31u); i += THREADS) f(i < total, i < total ? keys[i] : never(), i);
+    template <class F> __device__ __forceinline__ void each(F f) const {
+        for (u32 i = threadIdx.x; i < ((total + 31) & ~31u); i += THREADS) {
+            const float key = i < total ? keys[i] : never();
+            f(key > never(), rank_number(key, i));
+        }
     }
 };
 
@@ -83,13 +84,13 @@ __global__ void __launch_bounds__(THREADS) score_rows(const __grid_constant__ St
     for (int i = 0; i < each; ++i) {
         const int m = threadIdx.x * each + i;
         if (m >= beams) break;
+        const i64 row = step.in_rows[first_beam + m];
+        const bool finished = step.in_finished[first_beam + m];
         u32 degree = 0;
-        i64 start = 0;
+        i64 start = -1;
         if (m < count) {
             degree = 1;
-            start = -1;
-            if (!step.in_finished[first_beam + m]) {
-                const i64 row = step.in_rows[first_beam + m];
+            if (!finished) {
                 start = row_start(step, row);
                 degree = static_cast<u32>(row_start(step, row + 1) - start);
             }
@@ -112,7 +113,7 @@ __global__ void __launch_bounds__(THREADS) score_rows(const __grid_constant__ St
     if (threadIdx.x == 0) offset[beams] = total;
     __syncthreads();
 
-    Rows rows{step, b, offset, first, mass, nullptr, total};
+    Rows rows{step, first_beam, offset, first, nullptr, total};
     float* const numbers = step.scratch + b * step.scratch_stride * 2;
 
     // The logits: each warp of the grid takes as many candidates in a row.
@@ -163,62 +164,88 @@ __global__ void __launch_bounds__(THREADS) score_rows(const __grid_constant__ St
         if (candidate < end) numbers[candidate] = logit;
     }
 
-    if (!arrived_last(step.arrived + b, gridDim.x, chooser.words)) return;
+    if (!arrived_last(&step.meetings[b].arrived, gridDim.x, chooser.words)) return;
 
-    // Denominators: a thread to a short row, a warp to a long one.
-    constexpr u32 SHORT = 16;
-    if (step.mass != nullptr) {
-        for (int m = threadIdx.x; m < beams; m += THREADS) mass[m] = __ldcg(step.mass + first_beam + m);
+    // Logits become keys in place: in shared memory where they fit.
+    float* keys = numbers;
+    if (total <= static_cast<u32>(step.staged)) {
+        for (u32 i = threadIdx.x; i < total; i += THREADS) staged[i] = __ldcg(numbers + i);
+        keys = staged;
     } else {
-        for (int m = threadIdx.x; m < beams; m += THREADS) {
-            const u32 start = offset[m], degree = offset[m + 1] - start;
-            if (degree > SHORT) continue;
-            Mass sum;
-            for (u32 j = 0; j < degree; ++j) sum.add(rows.logit(start + j));
-            mass[m] = sum.log();
-        }
-        for (int m = warp_id(); m < beams; m += WARPS) {
-            const u32 start = offset[m], degree = offset[m + 1] - start;
-            if (degree <= SHORT) continue;
-            Mass sum;
-            for (u32 j = lane_id(); j < degree; j += 32) sum.add(rows.logit(start + j));
-            const Mass all = sum.across_warp();
-            if (lane_id() == 0) mass[m] = all.log();
-        }
+        keys = numbers + step.scratch_stride;
+        for (u32 i = threadIdx.x; i < total; i += THREADS) keys[i] = __ldcg(numbers + i);
     }
     __syncthreads();
+    rows.keys = keys;
 
-    rows.keys = total <= static_cast<u32>(step.staged) ? staged : numbers + step.scratch_stride;
-    for (u32 i = threadIdx.x; i < total; i += THREADS) {
-        const int m = rows.beam_of(i);
-        float key = never();
-        if (first[m] < 0) {
-            key = or_dead(step.in_scores[first_beam + m]);
-        } else if (rows.eligible(m, i - offset[m])) {
-            const bool guided = step.bonus != nullptr || step.nudge != nullptr;
-            const u32 token = guided ? rows.token_of(m, i - offset[m]) : 0;
-            const float score = score_of(step, step.in_scores[first_beam + m], rows.logit(i), mass[m], first_beam + m, token);
-            key = key_of_score(step, score, first_beam + m, token);
-        }
-        rows.keys[i] = key;
-    }
-    __syncthreads();
-
-    const u32 kept = choose(rows, chooser, step.width);
-    for (u32 place = threadIdx.x; place < kept; place += THREADS) {
-        const u64 number = chooser.survivors[place];
-        const u32 candidate = slot_of(number);
-        const int m = rows.beam_of(candidate);
+    // A thread to a short row, a warp to a long one, the block to a very long one.
+    constexpr u32 SHORT = 16, LONG = 1024;
+    for (int m = threadIdx.x; m < beams; m += THREADS) {
+        const u32 start = offset[m], degree = offset[m + 1] - start;
+        if (degree == 0 || degree > SHORT) continue;
         const float beam_score = step.in_scores[first_beam + m];
         if (first[m] < 0) {
-            write_beam(step, b, place, m, -1, beam_score, key_of(number), rows.row_of(m), 1);
+            keys[start] = or_dead(beam_score);
             continue;
         }
+        float2 own;
+        if (step.mass != nullptr) {
+            own = __ldcg(step.mass + first_beam + m);
+        } else {
+            Mass sum;
+            for (u32 j = 0; j < degree; ++j) sum.add(keys[start + j]);
+            own = sum.log();
+        }
+        mass[m] = own;
+        for (u32 j = 0; j < degree; ++j) keys[start + j] = rows.key(m, j, keys[start + j], own, beam_score);
+    }
+    for (int m = warp_id(); m < beams; m += WARPS) {
+        const u32 start = offset[m], degree = offset[m + 1] - start;
+        if (degree <= SHORT || degree > LONG) continue;
+        const float beam_score = step.in_scores[first_beam + m];
+        float2 own;
+        if (step.mass != nullptr) {
+            own = __ldcg(step.mass + first_beam + m);
+        } else {
+            Mass sum;
+            for (u32 j = lane_id(); j < degree; j += 32) sum.add(keys[start + j]);
+            own = sum.across_warp().log();
+        }
+        if (lane_id() == 0) mass[m] = own;
+        for (u32 j = lane_id(); j < degree; j += 32) keys[start + j] = rows.key(m, j, keys[start + j], own, beam_score);
+    }
+    for (int m = 0; m < beams; ++m) {
+        const u32 start = offset[m], degree = offset[m + 1] - start;
+        if (degree <= LONG) continue;
+        const float beam_score = step.in_scores[first_beam + m];
+        float2 own;
+        if (step.mass != nullptr) {
+            own = __ldcg(step.mass + first_beam + m);
+        } else {
+            Mass sum;
+            for (u32 j = threadIdx.x; j < degree; j += THREADS) sum.add(keys[start + j]);
+            own = across_block(sum.across_warp(), reinterpret_cast<float*>(chooser.words)).log();
+        }
+        if (threadIdx.x == 0) mass[m] = own;
+        for (u32 j = threadIdx.x; j < degree; j += THREADS) keys[start + j] = rows.key(m, j, keys[start + j], own, beam_score);
+    }
+    __syncthreads();
+
+    const u32 kept = choose(rows, chooser, step.width, [&](u32 place, u64 number) {
+        const u32 candidate = slot_of(number);
+        const int m = rows.beam_of(candidate);
+        const float key = key_of(number);
+        if (first[m] < 0) {
+            write_beam(step, b, place, m, -1, key, key, step.in_rows[first_beam + m], 1);
+            return;
+        }
         const u32 token = rows.token_of(m, candidate - offset[m]);
-        const float score = score_of(step, beam_score, rows.logit(candidate), mass[m], first_beam + m, token);
+        float score = key;  // without a nudge they are one
+        if (step.nudge != nullptr)
+            score = score_of(step, step.in_scores[first_beam + m], __ldcg(numbers + candidate), mass[m], first_beam + m, token);
         u8 finished;
         const i64 row = settle(step, first[m] + candidate - offset[m], finished);
-        write_beam(step, b, place, m, static_cast<int>(token), score, key_of(number), row, finished);
-    }
+        write_beam(step, b, place, m, static_cast<int>(token), score, key, row, finished);
+    });
     write_padding(step, b, kept);
 }

@@ -1,97 +1,14 @@
-// A step whose beams have many candidates each, from logits: one pass over them, and a few back.
+// The first pass of a step whose beams have many candidates each, over their logits:
 //
 //     for b, m: mass[m] = log-sum-exp of the beam's denominator                  # spread over the blocks
 //               best[m, tile] = score[m] + (largest candidate logit in tile - mass[m])
-//     for b:    open the tiles whose best reaches the width-th best tile,        # the block that ends last
-//               and choose among their candidates
+//     for b:    bound[b] = the interval that holds the width-th best tile        # the block that ends last
 //
-// Grid (blocks per request, B); `warps_per_beam` warps share a beam, a block has WARPS of them. A
-// tile is `tile` positions of one beam: tokens in the bitmap layout, entries in the list layout.
-// With bonus or nudge the tiles are read twice: the best of a tile is then known only after `mass`.
-// Workspace: scratch_stride >= M * tiles floats per request; `masses` [B, M]. M * tiles * tile < 2^32.
-
-// The score of token v after a live beam, and the key of a position of it, which is less than the
-// beam's number of positions; -inf when there is no candidate.
-template <class T>
-__device__ __forceinline__ float token_score(const Step& step, i64 beam, u32 v, float2 mass, float beam_score) {
-    const float logit = number(static_cast<const T*>(step.logits)[beam * step.vocabulary + v]);
-    return score_of(step, beam_score, or_dead(logit + bias_of(step, v)), mass, beam, v);
-}
-template <class T>
-__device__ __forceinline__ float position_key(const Step& step, i64 beam, i64 base, u32 p, float2 mass, float beam_score) {
-    u32 v = p;
-    if (step.bitmap == nullptr) v = static_cast<u32>(integer_at(step.tokens, step.token_bytes, base + p));
-    else if (!(step.bitmap[base * step.words + (p >> 6)] >> (p & 63) & 1)) return never();
-    if (!is_eligible(step, beam, p)) return never();
-    return key_of_score(step, token_score<T>(step, beam, v, mass, beam_score), beam, v);
-}
-
-template <class T>
-struct Tiles {
-    const Step& step;
-    int b;
-    const i64* base;       // [M]: row (bitmap layout) or first entry (list layout); -1 for a finished beam
-    const u32* positions;  // [M]: how many positions the beam has; 0 where there is no beam
-    const float2* mass;    // [M]
-    const float* score;    // [M]
-    static constexpr bool single = false;
-
-    __device__ __forceinline__ u32 groups() const { return static_cast<u32>(step.beams) * step.tiles; }
-    __device__ __forceinline__ float best(u32 group) const {
-        return group < groups() ? __ldcg(step.scratch + b * step.scratch_stride + group) : never();
-    }
-    template <class F> __device__ __forceinline__ void each_group(F f) const {
-        const u32 end = (groups() + 31) & ~31u;
-        u32 i = threadIdx.x;
-        for (; i + 3 * THREADS < end; i += 4 * THREADS) {  // four loads in flight
-            float key[4];
-#pragma unroll
-            for (int k = 0; k < 4; ++k) key[k] = best(i + k * THREADS);
-#pragma unroll
-            for (int k = 0; k < 4; ++k) f(key[k]);
-        }
-        for (; i < end; i += THREADS) f(best(i));
-    }
-    __device__ __forceinline__ i64 beam(int m) const { return static_cast<i64>(b) * step.beams + m; }
-    __device__ __forceinline__ float key_at(int m, u32 p) const {
-        if (p >= positions[m]) return never();
-        if (base[m] < 0) return p == 0 ? score[m] : never();
-        return position_key<T>(step, beam(m), base[m], p, mass[m], score[m]);
-    }
-    template <class Open, class F> __device__ __forceinline__ void each_candidate(Open open, F f) const {
-        const u32 tile = step.tile;
-        for (u32 base_group = warp_id() * 32; base_group < groups(); base_group += THREADS) {
-            u32 mask = __ballot_sync(EVERY_LANE, open(best(base_group + lane_id())));
-            while (mask != 0) {
-                u32 group[4];
-                int opened = 0;
-#pragma unroll
-                for (int k = 0; k < 4; ++k) {
-                    group[k] = 0;
-                    if (mask != 0) {
-                        group[k] = base_group + __ffs(static_cast<int>(mask)) - 1;
-                        mask &= mask - 1;
-                        opened = k + 1;
-                    }
-                }
-                for (u32 i = lane_id(); i < tile; i += 32) {
-                    float key[4];
-                    u32 slot[4];
-#pragma unroll
-                    for (int k = 0; k < 4; ++k) {
-                        const int m = group[k] / step.tiles;
-                        const u32 p = (group[k] - m * step.tiles) * tile + i;
-                        slot[k] = group[k] * tile + i;
-                        key[k] = k < opened ? key_at(m, p) : never();
-                    }
-#pragma unroll
-                    for (int k = 0; k < 4; ++k)
-                        if (k < opened) f(key[k] > never(), key[k], slot[k]);
-                }
-            }
-        }
-    }
-};
+// open_tiles is the second pass. Grid (blocks per request, B); `warps_per_beam` warps share a beam, a
+// block has WARPS of them. A tile is `tile` positions of one beam: tokens in the bitmap layout,
+// entries in the list layout. With bonus or nudge the tiles are read twice: the best of a tile is
+// then known only after `mass`. Workspace: scratch_stride >= M * tiles floats per request; `masses`
+// [B, M]; `bounds` [B]. M * tiles * tile < 2^32.
 
 // What the lanes of a warp see of one tile: `valid` positions count for the denominator, `kept` ones
 // are candidates.
@@ -111,13 +28,10 @@ __global__ void __launch_bounds__(THREADS) score_tiles(const __grid_constant__ S
     const i64 first_beam = static_cast<i64>(b) * beams;
 
     Carver carver;
-    Chooser chooser = make_chooser(carver, step.capacity);
-    i64* const base = carver.take<i64>(beams);
-    u32* const positions = carver.take<u32>(beams);
-    float2* const mass = carver.take<float2>(beams);
-    float* const score = carver.take<float>(beams);
-    float* const largest_of = reinterpret_cast<float*>(chooser.words);      // [WARPS]
-    float* const sum_of = reinterpret_cast<float*>(chooser.words) + WARPS;  // [WARPS]
+    u32* const histogram = carver.take<u32>(BINS);
+    u32* const words = carver.take<u32>(BLOCK_WORDS);
+    float* const largest_of = reinterpret_cast<float*>(words);      // [WARPS]
+    float* const sum_of = reinterpret_cast<float*>(words) + WARPS;  // [WARPS]
 
     const int count = static_cast<int>(step.in_count[b]);
     const int m = blockIdx.x * (WARPS / share) + warp_id() / share;
@@ -199,6 +113,7 @@ __global__ void __launch_bounds__(THREADS) score_tiles(const __grid_constant__ S
         sum_of[warp_id()] = sum.sum;
     }
     __syncthreads();
+    float high = never(), low = -never();
     Mass all;
     for (int i = 0; i < share; ++i) {
         Mass other;
@@ -211,8 +126,14 @@ __global__ void __launch_bounds__(THREADS) score_tiles(const __grid_constant__ S
         if (part == 0 && lane_id() == 0) step.masses[beam] = mass_here;
         const float beam_score = step.in_scores[beam];
         if (!guided) {  // a lane to a tile; the tiles are those that this warp wrote
-            for (int t = part + share * lane_id(); t < tiles; t += share * 32)
-                best[t] = or_dead(beam_score + log_probability(best[t], mass_here));
+            for (int t = part + share * lane_id(); t < tiles; t += share * 32) {
+                const float key = or_dead(beam_score + log_probability(best[t], mass_here));
+                best[t] = key;
+                if (key > never()) {
+                    high = fmaxf(high, key);
+                    low = fminf(low, key);
+                }
+            }
         } else {
             const i64 place = listed ? start : row;
             for (int t = part; t < tiles; t += share) {
@@ -223,52 +144,20 @@ __global__ void __launch_bounds__(THREADS) score_tiles(const __grid_constant__ S
                 }
                 largest = warp_max(largest);
                 if (lane_id() == 0) best[t] = largest;
-            }
-        }
-    }
-
-    if (!arrived_last(step.arrived + b, gridDim.x, chooser.words)) return;
-
-    for (int i = threadIdx.x; i < beams; i += THREADS) {
-        i64 place = 0;
-        u32 length = 0;
-        if (i < count) {
-            place = -1;
-            length = 1;
-            if (!step.in_finished[first_beam + i]) {
-                place = step.in_rows[first_beam + i];
-                length = step.vocabulary;
-                if (listed) {
-                    const i64 begin = row_start(step, place);
-                    length = static_cast<u32>(row_start(step, place + 1) - begin);
-                    place = begin;
+                if (largest > never()) {
+                    high = fmaxf(high, largest);
+                    low = fminf(low, largest);
                 }
             }
         }
-        base[i] = place;
-        positions[i] = length;
-        mass[i] = __ldcg(step.masses + first_beam + i);
-        score[i] = or_dead(step.in_scores[first_beam + i]);
+    } else if (there && m < count && part == 0) {
+        const float key = or_dead(step.in_scores[beam]);
+        if (key > never()) high = low = key;
     }
     __syncthreads();
+    meet_range(step.meetings + b, high, low, words);
 
-    const Tiles<T> source{step, b, base, positions, mass, score};
-    const u32 kept = choose(source, chooser, step.width);
-    for (u32 place = threadIdx.x; place < kept; place += THREADS) {
-        const u64 number = chooser.survivors[place];
-        const u32 slot = slot_of(number);
-        const u32 each = static_cast<u32>(tiles) * tile;
-        const int parent = slot / each;
-        const u32 p = slot - parent * each;
-        if (base[parent] < 0) {
-            write_beam(step, b, place, parent, -1, score[parent], key_of(number), step.in_rows[first_beam + parent], 1);
-            continue;
-        }
-        const u32 token = listed ? static_cast<u32>(integer_at(step.tokens, step.token_bytes, base[parent] + p)) : p;
-        const i64 entry = listed ? base[parent] + p : entry_of(step, base[parent], p);
-        u8 finished;
-        const i64 next = settle(step, entry, finished);
-        write_beam(step, b, place, parent, static_cast<int>(token), token_score<T>(step, first_beam + parent, token, mass[parent], score[parent]), key_of(number), next, finished);
-    }
-    write_padding(step, b, kept);
+    if (!arrived_last(&step.meetings[b].arrived, gridDim.x, words)) return;
+    const Bound bound = find_bound(step.meetings + b, step.scratch + b * step.scratch_stride, static_cast<u32>(beams) * tiles, step.width, histogram, words);
+    if (threadIdx.x == 0) step.bounds[b] = bound;
 }

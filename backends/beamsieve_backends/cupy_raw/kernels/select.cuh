@@ -5,18 +5,19 @@
 // A candidate is one 64-bit number that ascends in that order: the key's order reversed above, the
 // slot below. Slots ascend by (parent, token), so the order is total and the answer unique.
 //
-// Candidates come in groups of which the best key is known (a group may be a single candidate). The
-// best of each group is itself a candidate, so the width-th best group key bounds the width-th best
-// candidate: groups below it are never opened. BINS equal intervals between the worst and the best
-// group key find the bound; the bins are monotone in the key whatever the rounding, so nothing that
-// ties with the bound is lost. What passes is sorted in shared memory. Should more pass than fit
-// (many equal keys, say), the width-th smallest number is found byte by byte instead: same answer.
+// Candidates are spread over BINS equal intervals between the worst and the best key. The bins are
+// monotone in the key whatever the rounding, so those up to the one that holds the width-th best
+// hold all that can be chosen, ties included. They are sorted by bin in shared memory, and inside a
+// bin by counting. Many equal keys fill one bin: then a bitonic network sorts; and should more
+// candidates pass than fit, the width-th smallest number is found byte by byte. Same answer always.
 
 constexpr u32 BINS = 2048;
 constexpr u32 BLOCK_WORDS = 64;
+constexpr u32 CROWDED = 256;  // candidates in one bin from which counting costs more than sorting
 
 struct Chooser {
-    u64* survivors;  // [capacity]; the chosen ones, sorted, in the end
+    u64* survivors;  // [capacity]
+    u64* sorted;     // [capacity]
     u32 capacity;    // a power of two, at least width
     u32* histogram;  // [BINS]
     u32* words;      // [BLOCK_WORDS]
@@ -25,6 +26,7 @@ struct Chooser {
 __device__ __forceinline__ Chooser make_chooser(Carver& carver, u32 capacity) {
     Chooser chooser;
     chooser.survivors = carver.take<u64>(capacity);
+    chooser.sorted = carver.take<u64>(capacity);
     chooser.capacity = capacity;
     chooser.histogram = carver.take<u32>(BINS);
     chooser.words = carver.take<u32>(BLOCK_WORDS);
@@ -37,11 +39,21 @@ __device__ __forceinline__ u64 rank_number(float key, u32 slot) {
 __device__ __forceinline__ u32 slot_of(u64 number) { return static_cast<u32>(number); }
 __device__ __forceinline__ float key_of(u64 number) { return unordered(~static_cast<u32>(number >> 32)); }
 
-// Counts one for `bin`; all lanes of the warp call it together. Lanes with the same bin add once.
-__device__ __forceinline__ void count_one(u32* histogram, u32 bin, bool wanted) {
-    const u32 alike = __match_any_sync(EVERY_LANE, wanted ? bin : 0xffffffffu);
-    if (wanted && __ffs(static_cast<int>(alike)) - 1 == lane_id()) atomicAdd(&histogram[bin], __popc(alike));
-}
+// Equal intervals from the highest key downwards.
+struct Scale {
+    float high = 0.0f;
+    float per_key = 0.0f;
+
+    __device__ __forceinline__ Scale() {}
+    __device__ __forceinline__ Scale(float highest, float lowest) {
+        const float span = highest - lowest;
+        high = highest;
+        per_key = span > 0.0f && is_finite(span) ? fminf((BINS - 1) / span, 1e30f) : 0.0f;
+    }
+    __device__ __forceinline__ u32 bin_of(float key) const {
+        return static_cast<u32>(fminf((high - key) * per_key, static_cast<float>(BINS - 1)));
+    }
+};
 
 // Appends `number` where wanted; all lanes of the warp call it together. Counts beyond capacity too.
 __device__ __forceinline__ void append(const Chooser& chooser, u32* count, bool wanted, u64 number) {
@@ -55,32 +67,47 @@ __device__ __forceinline__ void append(const Chooser& chooser, u32* count, bool 
 }
 
 // The first bin at which the running count reaches `wanted`, and the count before it.
-__device__ __forceinline__ u32 bin_reaching(const Chooser& chooser, u32 bins, u32 wanted, u32& before) {
+__device__ __forceinline__ u32 bin_reaching(const u32* histogram, u32* words, u32 bins, u32 wanted, u32& before) {
     const u32 each = (bins + THREADS - 1) / THREADS;
     const u32 first = threadIdx.x * each;
     u32 mine = 0, total;
-    for (u32 i = first; i < min(bins, first + each); ++i) mine += chooser.histogram[i];
-    u32 running = block_scan(mine, chooser.words, total);
+    for (u32 i = first; i < min(bins, first + each); ++i) mine += histogram[i];
+    u32 running = block_scan(mine, words, total);
     if (threadIdx.x == 0) {
-        chooser.words[40] = bins - 1;
-        chooser.words[41] = 0;
+        words[40] = bins - 1;
+        words[41] = 0;
     }
     __syncthreads();
     if (running < wanted && running + mine >= wanted) {
         u32 bin = first;
-        while (running + chooser.histogram[bin] < wanted) running += chooser.histogram[bin++];
-        chooser.words[40] = bin;
-        chooser.words[41] = running;
+        while (running + histogram[bin] < wanted) running += histogram[bin++];
+        words[40] = bin;
+        words[41] = running;
     }
     __syncthreads();
-    const u32 bin = chooser.words[40];
-    before = chooser.words[41];
+    const u32 bin = words[40];
+    before = words[41];
     __syncthreads();
     return bin;
 }
 
-__device__ __forceinline__ void clear_histogram(const Chooser& chooser, u32 bins) {
-    for (u32 i = threadIdx.x; i < bins; i += THREADS) chooser.histogram[i] = 0;
+__device__ __forceinline__ void clear_histogram(u32* histogram, u32 bins) {
+    for (u32 i = threadIdx.x; i < bins; i += THREADS) histogram[i] = 0;
+    __syncthreads();
+}
+
+// The highest and lowest of what the threads saw (-inf and +inf for nothing), in every thread.
+__device__ __forceinline__ void block_range(float& high, float& low, u32* words) {
+    float* const places = reinterpret_cast<float*>(words);
+    high = warp_max(high);
+    low = -warp_max(-low);
+    if (lane_id() == 0) {
+        places[warp_id()] = high;
+        places[WARPS + warp_id()] = low;
+    }
+    __syncthreads();
+    high = warp_max(places[lane_id() % WARPS]);
+    low = -warp_max(-places[WARPS + lane_id() % WARPS]);
     __syncthreads();
 }
 
@@ -108,88 +135,199 @@ __device__ __forceinline__ void sort_survivors(const Chooser& chooser, u32 count
     __syncthreads();
 }
 
-// `source.each_group(f)` calls f(key) for every group, in all lanes of a warp together (-inf for
-// none); `source.each_candidate(open, f)` calls f(wanted, key, slot) for every candidate of the
-// groups for which open(key), likewise; `source.single` says that a group is one candidate.
-// Returns how many are chosen; survivors[0 : that) hold them in order.
-template <class Source>
-__device__ u32 choose(const Source& source, const Chooser& chooser, u32 width) {
-    float high = never(), low = -never();
-    u32 alive = 0;
-    source.each_group([&](float key) {
-        if (key > never()) {
-            high = fmaxf(high, key);
-            low = fminf(low, key);
-            ++alive;
-        }
-    });
-    u32 ignored;
-    block_scan(alive, chooser.words, alive);
-    high = warp_max(high);
-    low = -warp_max(-low);
-    if (lane_id() == 0) {
-        reinterpret_cast<float*>(chooser.words)[lane_id() + warp_id()] = high;
-        reinterpret_cast<float*>(chooser.words)[WARPS + warp_id()] = low;
+// Calls emit(place, number) for the `width` best of survivors[0 : count), each in some thread; their
+// keys lie between `low` and `high`. Returns how many that are.
+template <class Emit>
+__device__ u32 rank_survivors(const Chooser& chooser, u32 count, u32 width, float high, float low, Emit emit) {
+    const Scale scale(high, low);
+    u32* const ends = chooser.histogram;
+    clear_histogram(ends, BINS);
+    for (u32 i = threadIdx.x; i < count; i += THREADS) atomicAdd(&ends[scale.bin_of(key_of(chooser.survivors[i]))], 1u);
+    __syncthreads();
+    constexpr u32 EACH = BINS / THREADS;
+    u32 mine[EACH], sum = 0, total;
+    bool crowded = false;
+#pragma unroll
+    for (u32 k = 0; k < EACH; ++k) {
+        mine[k] = ends[threadIdx.x * EACH + k];
+        sum += mine[k];
+        crowded |= mine[k] > CROWDED;
+    }
+    crowded = __syncthreads_or(crowded);
+    u32 running = block_scan(sum, chooser.words, total);
+    if (crowded) {
+        sort_survivors(chooser, count);
+        for (u32 i = threadIdx.x; i < min(count, width); i += THREADS) emit(i, chooser.survivors[i]);
+        return min(count, width);
+    }
+#pragma unroll
+    for (u32 k = 0; k < EACH; ++k) {
+        ends[threadIdx.x * EACH + k] = running;  // the bin's begin, which filling it turns into its end
+        running += mine[k];
     }
     __syncthreads();
-    high = warp_max(lane_id() < WARPS ? reinterpret_cast<float*>(chooser.words)[lane_id()] : never());
-    low = -warp_max(lane_id() < WARPS ? -reinterpret_cast<float*>(chooser.words)[WARPS + lane_id()] : never());
-    __syncthreads();
-    if (alive == 0) return 0;
-
-    const float span = high - low;
-    const float scale = span > 0.0f && is_finite(span) ? fminf((BINS - 1) / span, 1e30f) : 0.0f;
-    const auto bin_of = [&](float key) {
-        return static_cast<u32>(fminf((high - key) * scale, static_cast<float>(BINS - 1)));
-    };
-    u32 last_bin = BINS - 1;
-    if (alive > (source.single ? chooser.capacity : width)) {
-        clear_histogram(chooser, BINS);
-        source.each_group([&](float key) {
-            const bool there = key > never();
-            count_one(chooser.histogram, there ? bin_of(key) : 0, there);
-        });
-        __syncthreads();
-        last_bin = bin_reaching(chooser, BINS, width, ignored);
+    for (u32 i = threadIdx.x; i < count; i += THREADS) {
+        const u64 number = chooser.survivors[i];
+        chooser.sorted[atomicAdd(&ends[scale.bin_of(key_of(number))], 1u)] = number;
     }
-    const auto open = [&](float key) { return key > never() && bin_of(key) <= last_bin; };
+    __syncthreads();
+    for (u32 i = threadIdx.x; i < count; i += THREADS) {
+        const u64 number = chooser.sorted[i];
+        const u32 bin = scale.bin_of(key_of(number));
+        const u32 begin = bin == 0 ? 0 : ends[bin - 1];
+        if (begin >= width) continue;
+        u32 place = begin;
+        for (u32 k = begin; k < ends[bin]; ++k) place += chooser.sorted[k] < number;
+        if (place < width) emit(place, number);
+    }
+    return min(count, width);
+}
 
+// `source.each(f)` calls f(there, number) for every candidate, in all lanes of a warp together and
+// in the same order each time. Calls emit(place, number) for the chosen ones, each in some thread,
+// and returns how many they are.
+template <class Source, class Emit>
+__device__ u32 choose(const Source& source, const Chooser& chooser, u32 width, Emit emit) {
     u32* const count = chooser.words + 50;
     if (threadIdx.x == 0) *count = 0;
     __syncthreads();
-    source.each_candidate(open, [&](bool there, float key, u32 slot) {
-        append(chooser, count, there && open(key), rank_number(key, slot));
+    float high = never(), low = -never();
+    source.each([&](bool there, u64 number) {
+        append(chooser, count, there, number);
+        if (there) {
+            high = fmaxf(high, key_of(number));
+            low = fminf(low, key_of(number));
+        }
     });
-    __syncthreads();
+    block_range(high, low, chooser.words);
     u32 found = *count;
     __syncthreads();
+    if (found == 0) return 0;
 
-    if (found > chooser.capacity) {
+    if (found > chooser.capacity) {  // only those that can be among the best
+        const Scale scale(high, low);
+        u32 before;
+        clear_histogram(chooser.histogram, BINS);
+        source.each([&](bool there, u64 number) {
+            if (there) atomicAdd(&chooser.histogram[scale.bin_of(key_of(number))], 1u);
+        });
+        __syncthreads();
+        const u32 last_bin = bin_reaching(chooser.histogram, chooser.words, BINS, width, before);
+        if (threadIdx.x == 0) *count = 0;
+        __syncthreads();
+        low = -never();
+        source.each([&](bool there, u64 number) {
+            const bool passes = there && scale.bin_of(key_of(number)) <= last_bin;
+            append(chooser, count, passes, number);
+            if (passes) low = fminf(low, key_of(number));
+        });
+        float ignored = high;
+        block_range(ignored, low, chooser.words);
+        found = *count;
+        __syncthreads();
+    }
+
+    if (found > chooser.capacity) {  // exactly the best
         u64 limit = 0;
         u32 rest = width;
         for (int shift = 56; shift >= 0; shift -= 8) {
-            clear_histogram(chooser, 256);
-            source.each_candidate(open, [&](bool there, float key, u32 slot) {
-                const u64 number = rank_number(key, slot);
-                const bool inside = there && open(key) && (shift == 56 || number >> (shift + 8) == limit);
-                count_one(chooser.histogram, static_cast<u32>(number >> shift) & 255u, inside);
+            clear_histogram(chooser.histogram, 256);
+            source.each([&](bool there, u64 number) {
+                const bool inside = there && (shift == 56 || number >> (shift + 8) == limit);
+                const u32 byte = static_cast<u32>(number >> shift) & 255u;
+                const u32 alike = __match_any_sync(EVERY_LANE, inside ? byte : 256u);
+                if (inside && __ffs(static_cast<int>(alike)) - 1 == lane_id())
+                    atomicAdd(&chooser.histogram[byte], static_cast<u32>(__popc(alike)));
             });
             __syncthreads();
             u32 before;
-            const u32 byte = bin_reaching(chooser, 256, rest, before);
+            const u32 byte = bin_reaching(chooser.histogram, chooser.words, 256, rest, before);
             limit = limit << 8 | byte;
             rest -= before;
         }
         if (threadIdx.x == 0) *count = 0;
         __syncthreads();
-        source.each_candidate(open, [&](bool there, float key, u32 slot) {
-            const u64 number = rank_number(key, slot);
-            append(chooser, count, there && open(key) && number <= limit, number);
-        });
+        source.each([&](bool there, u64 number) { append(chooser, count, there && number <= limit, number); });
         __syncthreads();
         found = *count;
         __syncthreads();
+        low = key_of(limit);
     }
-    sort_survivors(chooser, found);
-    return min(found, width);
+    return rank_survivors(chooser, found, width, high, low, emit);
 }
+
+// --- candidates in tiles, of which the best keys are known
+//
+// The best of a tile is itself a candidate, so the width-th best tile bounds the width-th best
+// candidate: tiles below it need not be opened.
+
+struct Bound {
+    Scale scale;
+    u32 last_bin = 0;
+    u32 alive = 0;  // tiles with any candidate
+
+    __device__ __forceinline__ bool open(float key) const { return key > never() && scale.bin_of(key) <= last_bin; }
+};
+
+// What the blocks of one request share: zero between kernels.
+struct Meeting {
+    u32 arrived;  // blocks that have ended
+    u32 high;     // ordered() of the highest tile key so far, 0 for none
+    u32 low;      // ~ordered() of the lowest, 0 for none
+    u32 listed;   // candidates in the request's list, and above its capacity once it overflowed
+};
+
+// The block's part in the range of tile keys.
+__device__ __forceinline__ void meet_range(Meeting* meeting, float high, float low, u32* words) {
+    block_range(high, low, words);
+    if (threadIdx.x == 0 && high > never()) {
+        atomicMax(&meeting->high, ordered(high));
+        atomicMax(&meeting->low, ~ordered(low));
+    }
+}
+
+// By the block that arrived last: the bound of `tiles` keys at `best`.
+__device__ __forceinline__ Bound find_bound(Meeting* meeting, const float* best, u32 tiles, u32 width, u32* histogram, u32* words) {
+    Bound bound;
+    const u32 high = __ldcg(&meeting->high), low = __ldcg(&meeting->low);
+    __syncthreads();
+    if (threadIdx.x == 0) meeting->high = meeting->low = 0;
+    if (high == 0) return bound;
+    bound.scale = Scale(unordered(high), unordered(~low));
+    clear_histogram(histogram, BINS);
+    u32 mine = 0;
+    constexpr u32 AHEAD = 8;
+    for (u32 base = threadIdx.x; base < tiles; base += AHEAD * THREADS) {
+        float key[AHEAD];
+#pragma unroll
+        for (u32 k = 0; k < AHEAD; ++k) key[k] = base + k * THREADS < tiles ? __ldcg(best + base + k * THREADS) : never();
+#pragma unroll
+        for (u32 k = 0; k < AHEAD; ++k) {
+            if (key[k] > never()) {
+                atomicAdd(&histogram[bound.scale.bin_of(key[k])], 1u);
+                ++mine;
+            }
+        }
+    }
+    block_scan(mine, words, bound.alive);
+    u32 before;
+    bound.last_bin = bin_reaching(histogram, words, BINS, width, before);
+    return bound;
+}
+
+// Moves the block's survivors to the request's list; more than fit are only counted.
+__device__ __forceinline__ void list_survivors(const Chooser& chooser, u32 found, Meeting* meeting, u64* list, u32 capacity) {
+    if (threadIdx.x == 0) chooser.words[51] = found == 0 ? 0 : atomicAdd(&meeting->listed, found > chooser.capacity ? capacity + 1 : found);
+    __syncthreads();
+    const u32 base = chooser.words[51];
+    for (u32 i = threadIdx.x; i < min(found, chooser.capacity); i += THREADS)
+        if (base + i < capacity) list[base + i] = chooser.survivors[i];
+}
+
+struct Listed {
+    const u64* list;
+    u32 count;
+    template <class F> __device__ __forceinline__ void each(F f) const {
+        for (u32 i = threadIdx.x; i < ((count + 31) & ~31u); i += THREADS) f(i < count, i < count ? __ldcg(list + i) : 0);
+    }
+};

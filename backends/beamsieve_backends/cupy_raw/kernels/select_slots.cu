@@ -5,67 +5,38 @@
 //
 // Slots of a request are numbered parent by parent, so slot order is (parent, token) order. With
 // `rows` null it is a plain ordered top-k of `keys` [B, N]: values and places go out.
-// Grid (blocks per request, B): a warp to a tile of TILE slots, then the block that ends last
-// chooses. Workspace: scratch_stride >= ceil(N / TILE) floats per request. N < 2^32.
+// Grid (blocks per request, B). tile_slots goes before, and says which tiles to open; should the
+// list of their candidates overflow, the last block looks at the tiles themselves.
 
-constexpr u32 TILE = 64;
-
-struct Slots {
-    Step step;
-    const int* tokens;    // [B, M, S]
-    const float* scores;  // [B, M, S]
-    const i64* rows;      // [B, M, S], or null for a plain top-k
-    const float* keys;    // [B, M, S]
-    float* top_values;    // [B, W], plain top-k only
-    i64* top_places;      // [B, W], plain top-k only
-    i64 slots;            // S
-    i64 total;            // N = M * S
-};
-
-struct Padded {
+struct OpenSlots {
     const Slots& in;
     int b;
-    u32 tiles;
-    static constexpr bool single = false;
+    Bound bound;
+    u32 first_warp, all_warps;
 
-    __device__ __forceinline__ float key_at(i64 slot) const {
-        if (slot >= in.total) return never();
-        const i64 place = b * in.total + slot;
-        const float key = or_dead(in.keys[place]);
-        if (in.rows == nullptr) return key;
-        return in.rows[place] != -1 && is_finite(in.scores[place]) ? key : never();
-    }
-    __device__ __forceinline__ float best(u32 tile) const {
-        return tile < tiles ? __ldcg(in.step.scratch + b * in.step.scratch_stride + tile) : never();
-    }
-    template <class F> __device__ __forceinline__ void each_group(F f) const {
-        const u32 end = (tiles + 31) & ~31u;
-        for (u32 i = threadIdx.x; i < end; i += THREADS) f(best(i));
-    }
-    template <class Open, class F> __device__ __forceinline__ void each_candidate(Open open, F f) const {
-        for (u32 base = warp_id() * 32; base < tiles; base += THREADS) {
-            u32 mask = __ballot_sync(EVERY_LANE, open(best(base + lane_id())));
+    template <class F> __device__ __forceinline__ void each(F f) const {
+        const u32 tiles = tiles_of(in);
+        const u32 quarter = (tiles + 31) / 32 * 8;
+        for (u32 turn = first_warp; turn * 8 < quarter; turn += all_warps) {
+            const u32 tile = (lane_id() >> 3) * quarter + turn * 8 + (lane_id() & 7);
+            const float best = tile < tiles ? __ldcg(in.step.scratch + b * in.step.scratch_stride + tile) : never();
+            u32 mask = __ballot_sync(EVERY_LANE, bound.open(best));
             while (mask != 0) {
-                u32 tile[4];
-                int opened = 0;
                 float key[8];
+                u32 slot[8];
 #pragma unroll
                 for (int k = 0; k < 4; ++k) {
-                    tile[k] = 0;
-                    if (mask != 0) {
-                        tile[k] = base + __ffs(static_cast<int>(mask)) - 1;
-                        mask &= mask - 1;
-                        opened = k + 1;
+                    const bool there = mask != 0;
+                    const u32 here = __shfl_sync(EVERY_LANE, tile, there ? __ffs(static_cast<int>(mask)) - 1 : 0);
+                    mask &= mask - 1;
+#pragma unroll
+                    for (int half = 0; half < 2; ++half) {
+                        slot[2 * k + half] = here * TILE + half * 32 + lane_id();
+                        key[2 * k + half] = there ? slot_key(in, b, slot[2 * k + half]) : never();
                     }
-                    key[2 * k] = opened > k ? key_at(static_cast<i64>(tile[k]) * TILE + lane_id()) : never();
-                    key[2 * k + 1] = opened > k ? key_at(static_cast<i64>(tile[k]) * TILE + 32 + lane_id()) : never();
                 }
 #pragma unroll
-                for (int k = 0; k < 4; ++k) {
-                    if (k >= opened) break;
-                    f(key[2 * k] > never(), key[2 * k], tile[k] * TILE + lane_id());
-                    f(key[2 * k + 1] > never(), key[2 * k + 1], tile[k] * TILE + 32 + lane_id());
-                }
+                for (int k = 0; k < 8; ++k) f(bound.open(key[k]), rank_number(key[k], slot[k]));
             }
         }
     }
@@ -76,33 +47,29 @@ __global__ void __launch_bounds__(THREADS) select_slots(const __grid_constant__ 
     const int b = blockIdx.y;
     Carver carver;
     Chooser chooser = make_chooser(carver, step.capacity);
-    const Padded source{in, b, static_cast<u32>((in.total + TILE - 1) / TILE)};
-    float* const best = step.scratch + b * step.scratch_stride;
+    Meeting* const meeting = step.meetings + b;
+    u64* const list = step.lists + static_cast<i64>(b) * step.list_capacity;
 
-    constexpr int AHEAD = 4;  // tiles that a warp reads at once
-    const u32 stride = gridDim.x * WARPS * AHEAD;
-    for (u32 base = (blockIdx.x * WARPS + warp_id()) * AHEAD; base < source.tiles; base += stride) {
-        float key[2 * AHEAD];
-#pragma unroll
-        for (int k = 0; k < 2 * AHEAD; ++k) key[k] = source.key_at(static_cast<i64>(base) * TILE + k * 32 + lane_id());
-#pragma unroll
-        for (int k = 0; k < AHEAD; ++k) {
-            const float largest = warp_max(fmaxf(key[2 * k], key[2 * k + 1]));
-            if (lane_id() == k && base + k < source.tiles) best[base + k] = largest;
-        }
-    }
-    if (!arrived_last(step.arrived + b, gridDim.x, chooser.words)) return;
+    OpenSlots slots{in, b, step.bounds[b], blockIdx.x * WARPS + warp_id(), gridDim.x * WARPS};
+    u32* const count = chooser.words + 50;
+    if (threadIdx.x == 0) *count = 0;
+    __syncthreads();
+    slots.each([&](bool there, u64 number) { append(chooser, count, there, number); });
+    __syncthreads();
+    list_survivors(chooser, *count, meeting, list, step.list_capacity);
+    if (!arrived_last(&meeting->arrived, gridDim.x, chooser.words)) return;
 
-    const u32 kept = choose(source, chooser, step.width);
-    for (u32 place = threadIdx.x; place < kept; place += THREADS) {
-        const u64 number = chooser.survivors[place];
+    const u32 listed = __ldcg(&meeting->listed);
+    __syncthreads();
+    if (threadIdx.x == 0) meeting->listed = 0;
+    const auto emit = [&](u32 place, u64 number) {
         const i64 slot = slot_of(number);
         const i64 at = b * in.total + slot;
         const float key = in.keys[at];
         if (in.rows == nullptr) {
             in.top_values[static_cast<i64>(b) * step.width + place] = key;
             in.top_places[static_cast<i64>(b) * step.width + place] = slot;
-            continue;
+            return;
         }
         const int m = static_cast<int>(slot / in.slots);
         const int token = in.tokens[at];
@@ -110,6 +77,14 @@ __global__ void __launch_bounds__(THREADS) select_slots(const __grid_constant__ 
         i64 row = in.rows[at];
         if (token != -1) row = settle(step, row, finished);
         write_beam(step, b, place, m, token, in.scores[at], key, row, finished);
+    };
+    u32 kept;
+    if (listed <= static_cast<u32>(step.list_capacity)) {
+        kept = choose(Listed{list, listed}, chooser, step.width, emit);
+    } else {
+        slots.first_warp = warp_id();
+        slots.all_warps = WARPS;
+        kept = choose(slots, chooser, step.width, emit);
     }
     if (in.rows != nullptr) {
         write_padding(step, b, kept);

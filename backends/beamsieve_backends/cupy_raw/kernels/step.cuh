@@ -40,14 +40,17 @@ struct Step {
     i64* out_count;      // [B]
     // Workspace.
     float* scratch;      // [B, scratch_stride]
+    Bound* bounds;       // [B]: which tiles to open
+    u64* lists;          // [B, list_capacity]: candidates of opened tiles
     float2* masses;      // [B, M]: where they go once found
-    u32* arrived;        // [B], zero between kernels
+    Meeting* meetings;   // [B], zero between kernels
     i64 scratch_stride;
     int beams, width, decoded, vocabulary, words, hidden_size;
     int start_bytes, token_bytes, rank_bytes, next_bytes, leaf_bytes, bias_type;
     int normalize, capacity, eligible_words;
     int last_level;      // whether the table is the last one: every entry completes a semantic ID
     int aligned;         // whether rows of hidden and head, or of logits, start at whole vectors
+    int list_capacity;
     int tile;            // score_tiles: positions per tile, 32 to 256, a power of two
     int tiles;           // score_tiles: tiles per beam
     int warps_per_beam;  // score_tiles: a power of two up to WARPS
@@ -65,10 +68,10 @@ __device__ __forceinline__ i64 entry_of(const Step& step, i64 row, u32 v) {
     return row_start(step, row) + integer_at(step.ranks, step.rank_bytes, word) + __popcll(below);
 }
 
-// The token of the entry in place j of `row`, whose first entry is `first`.
-__device__ __forceinline__ u32 token_in(const Step& step, i64 row, i64 first, u32 j) {
+// The token of the entry in place j of the row of `beam`, whose first entry is `first`.
+__device__ __forceinline__ u32 token_in(const Step& step, i64 beam, i64 first, u32 j) {
     if (step.bitmap == nullptr) return static_cast<u32>(integer_at(step.tokens, step.token_bytes, first + j));
-    const i64 base = row * step.words;
+    const i64 base = step.in_rows[beam] * step.words;
     int low = 0, high = step.words - 1;  // the last word with at most j tokens before it
     while (low < high) {
         const int middle = (low + high + 1) >> 1;
@@ -101,6 +104,22 @@ __device__ __forceinline__ float key_of_score(const Step& step, float score, i64
     return or_dead(score + step.nudge[beam * step.vocabulary + token]);
 }
 
+// The score of token v after a live beam, and the key of a position of it, which is less than the
+// beam's number of positions; -inf when there is no candidate.
+template <class T>
+__device__ __forceinline__ float token_score(const Step& step, i64 beam, u32 v, float2 mass, float beam_score) {
+    const float logit = number(static_cast<const T*>(step.logits)[beam * step.vocabulary + v]);
+    return score_of(step, beam_score, or_dead(logit + bias_of(step, v)), mass, beam, v);
+}
+template <class T>
+__device__ __forceinline__ float position_key(const Step& step, i64 beam, i64 base, u32 p, float2 mass, float beam_score) {
+    u32 v = p;
+    if (step.bitmap == nullptr) v = static_cast<u32>(integer_at(step.tokens, step.token_bytes, base + p));
+    else if (!(step.bitmap[base * step.words + (p >> 6)] >> (p & 63) & 1)) return never();
+    if (!is_eligible(step, beam, p)) return never();
+    return key_of_score(step, token_score<T>(step, beam, v, mass, beam_score), beam, v);
+}
+
 // Where an entry leads: the row of the next table, or the leaf when the semantic ID is complete.
 __device__ __forceinline__ i64 settle(const Step& step, i64 entry, u8& finished) {
     bool complete = step.last_level;
@@ -117,9 +136,17 @@ __device__ __forceinline__ void write_beam(
 ) {
     const i64 out = static_cast<i64>(b) * step.width + place;
     const i64 parent = static_cast<i64>(b) * step.beams + m;
-    for (int i = 0; i < step.decoded; ++i)
-        step.out_tokens[out * (step.decoded + 1) + i] = step.in_tokens[parent * step.decoded + i];
-    step.out_tokens[out * (step.decoded + 1) + step.decoded] = token;
+    const int* const from = step.in_tokens + parent * step.decoded;
+    int* const to = step.out_tokens + out * (step.decoded + 1);
+    for (int i = 0; i < step.decoded; i += 4) {  // all loads before the first store
+        int four[4];
+#pragma unroll
+        for (int k = 0; k < 4; ++k) four[k] = i + k < step.decoded ? __ldg(from + i + k) : 0;
+#pragma unroll
+        for (int k = 0; k < 4; ++k)
+            if (i + k < step.decoded) to[i + k] = four[k];
+    }
+    to[step.decoded] = token;
     step.out_scores[out] = score;
     step.out_keys[out] = key;
     step.out_rows[out] = row;

@@ -1,0 +1,96 @@
+"""The two ways through a step against NumPy, at sizes where buffers fill and tiles are many."""
+
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+
+from beamsieve.index.build import make_table
+from beamsieve.interface import Beams, Search, StepInputs
+
+B, M, V, ROWS = 2, 96, 300, 40
+
+
+def make_case(layout, kind, seed=0):
+    """A last table of random rows, and beams and logits for it; ``kind`` names the logits."""
+    rng = np.random.default_rng(seed)
+    valid = rng.random((ROWS, V)) < rng.random((ROWS, 1))
+    valid[:, 0] |= ~valid.any(axis=1)
+    row, token = np.nonzero(valid)
+    starts = np.searchsorted(row, np.arange(ROWS + 1)).astype(np.int32)
+    table = make_table(1, V, starts, token.astype(np.uint16), layout)
+    rows = rng.integers(0, ROWS, (B, M))
+    scores = np.sort(-4 * rng.random((B, M)).astype(np.float32), axis=1)[:, ::-1].copy()
+    logits = rng.standard_normal((B, M, V)).astype(np.float32)
+    if kind == "tied":
+        logits = np.round(logits)
+        scores[:] = -1
+    if kind == "equal":
+        logits[:] = 0
+        rows[:] = int(np.diff(starts).argmax())
+        scores[:] = -1
+    return table, valid, rows, scores, logits
+
+
+def expected(valid, rows, scores, logits, width):
+    """(parent, token) of the best, per request, with float64 keys."""
+    result = []
+    for b in range(B):
+        masked = np.where(valid[rows[b]], logits[b].astype(np.float64), -np.inf)
+        keys = scores[b][:, None] + masked - np.log(np.exp(masked).sum(1, keepdims=True))
+        order = np.argsort(-keys.ravel(), kind="stable")[:width]
+        result.append((order // V, order % V, keys.ravel()[order]))
+    return result
+
+
+@pytest.mark.parametrize("width", [40, 700])
+@pytest.mark.parametrize("kind", ["smooth", "tied", "equal"])
+@pytest.mark.parametrize("layout", ["dense", "sparse"])
+@pytest.mark.parametrize("projection", ["full", "selective"])
+def test_step(backend, layout, kind, width, projection):
+    table, valid, rows, scores, logits = make_case(layout, kind)
+    index = SimpleNamespace(tables=(table,))
+    search = Search(index, backend.load(index), B, None)
+    begun = backend.begin(
+        search, np.empty((B, 0), np.int32), np.zeros(B, np.int64), np.zeros(B, bool)
+    )
+    beams = Beams(
+        step=0,
+        tokens=np.empty((B, M, 0), np.int32),
+        scores=scores,
+        keys=scores,
+        rows=rows,
+        parents=np.full((B, M), -1),
+        finished=np.zeros((B, M), np.bool_),
+        count=np.full(B, M),
+        search=begun.search,
+    )
+    if projection == "full":
+        inputs = StepInputs(width, logits=logits)
+    else:  # the logits are the hidden states; the head picks them one by one
+        inputs = StepInputs(
+            width, hidden=logits, head=np.eye(V, dtype=np.float32), projection="selective"
+        )
+    after = backend.step(beams, inputs, "catalog")
+    for b, (parents, tokens, keys) in enumerate(expected(valid, rows, scores, logits, width)):
+        n = int(after.count[b])
+        assert n == len(parents)
+        np.testing.assert_allclose(after.keys[b, :n], keys, rtol=0, atol=3e-6)
+        if kind == "equal":
+            assert after.parents[b, :n].tolist() == parents.tolist()
+            assert after.tokens[b, :n, 0].tolist() == tokens.tolist()
+        chosen = set(
+            zip(after.parents[b, :n].tolist(), after.tokens[b, :n, 0].tolist(), strict=True)
+        )
+        assert len(chosen) == n
+        again = list(
+            zip(-after.keys[b, :n], after.parents[b, :n], after.tokens[b, :n, 0], strict=True)
+        )
+        assert again == sorted(again)
+        starts = table.row_starts
+        ranks = np.cumsum(valid, axis=1) - 1
+        for m, v, row in zip(
+            after.parents[b, :n], after.tokens[b, :n, 0], after.rows[b, :n], strict=True
+        ):
+            assert valid[rows[b, m], v]
+            assert row == starts[rows[b, m]] + ranks[rows[b, m], v]
