@@ -1,6 +1,6 @@
 """Selection, first part: which groups can hold one of the best.
 
-Each tile's largest candidate is a candidate of its own, so the ``width`` best tiles (in the order
+Each cell's largest candidate is a candidate of its own, so the ``width`` best cells (in the order
 of their largest, then of their position) hold the ``width`` best candidates; and the same is true
 of the groups within them. One program per request finds both thresholds, exact ties included.
 """
@@ -14,11 +14,11 @@ from beamsieve_backends.triton_slots.ordering import (
     DEAD,
     LOWEST,
     NOTHING,
-    kth_held,
-    kth_in_memory,
     ordered,
     packed,
     places_of_best,
+    threshold_held,
+    threshold_in_memory,
     unordered,
     usable,
 )
@@ -35,21 +35,23 @@ def log_mass(peak, mass):
 
 @triton.jit
 def choose_groups(
-    scores, tile_best, tile_peak, tile_sum, group_max,
-    log_sums, keys, tile_list, group_list, group_count, threshold, candidate_count,
-    M, W,
-    TILES: tl.constexpr, TILES_UP: tl.constexpr, GROUPS: tl.constexpr,
-    BEAM_BLOCK: tl.constexpr, ONE_BLOCK: tl.constexpr,
-    LIST_BLOCK: tl.constexpr, LIMIT: tl.constexpr, PDL: tl.constexpr,
+    scores, cell_best, tile_peak, tile_sum, group_max,
+    log_sums, keys, cell_list, group_list, group_count, threshold, candidate_count,
+    beams, M, W, SLACK, LIMIT, KEYS,
+    TILES: tl.constexpr, TILES_UP: tl.constexpr, CELLS: tl.constexpr, GROUPS: tl.constexpr,
+    TOGETHER: tl.constexpr, BEAM_BLOCK: tl.constexpr, HELD: tl.constexpr,
+    LIST_BLOCK: tl.constexpr, PDL: tl.constexpr,
 ):  # fmt: skip
-    """Log-sum-exps, and the list of at most ``LIMIT * W`` groups that can hold one of the W best.
+    """Log-sum-exps, and the list of the groups that can hold one of the W best.
 
     Args:
-        scores: float32 [B, M]; tile_*: [B, M, TILES]; group_max: [B, M, TILES, GROUPS].
+        scores: float32 [B, M]; tile_*: [TILES, B * M]; cell_best: [TILES * CELLS, B * M];
+            group_max: [B, M, TILES * CELLS, GROUPS].
         log_sums: out, float32 [B, M].
-        keys: workspace, int32 [B, max(M * TILES_UP, W * GROUPS)].
-        tile_list: workspace, int32 [B, W].
-        group_list: out, int32 [B, LIMIT * W]; ``(m * TILES_UP + tile) * GROUPS + group``.
+        keys: workspace, int32 [B, KEYS]; KEYS >= HELD and every group of every listed cell.
+        cell_list: workspace, int32 [B, W + SLACK]. TOGETHER cells are listed as one, so that there
+            are at most HELD.
+        group_list: out, int32 [B, LIMIT]; ``m * TILES_UP * CELLS * GROUPS + group``.
         group_count: out, int32 [B]; threshold: out, float32 [B], no better candidate is left out.
         candidate_count: out, int32 [B]; set to 0 for the kernel that comes next.
     """
@@ -60,105 +62,121 @@ def choose_groups(
     tl.store(candidate_count + b, 0)
     scores += b * M
     log_sums += b * M
-    keys += b * tl.maximum(M * TILES_UP, W * GROUPS)
-    tile_list += b * W
-    group_list += b * W * LIMIT
-    group_max += b * M * (TILES * GROUPS)
+    keys += b * KEYS
+    cell_list += b * (W + SLACK)
+    group_list += b * LIMIT
+    OF_BEAM: tl.constexpr = TILES * CELLS * GROUPS
+    OF_BEAM_UP: tl.constexpr = TILES_UP * CELLS * GROUPS
+    group_max += b * M * OF_BEAM
 
+    LISTED: tl.constexpr = TILES_UP * CELLS // TOGETHER
     tile = tl.arange(0, TILES_UP)
-    held = tl.full((BEAM_BLOCK * TILES_UP,), LOWEST, tl.int32)
+    cell = tl.arange(0, TILES_UP * CELLS)
+    held = tl.full((HELD,), LOWEST, tl.int32)
     for begin in range(0, M, BEAM_BLOCK):
         m = begin + tl.arange(0, BEAM_BLOCK)
         there = (m < M)[:, None] & (tile < TILES)[None, :]
-        at = (b * M + m)[:, None] * TILES + tile[None, :]
+        at = tile.to(tl.int64)[None, :] * beams + (b * M + m)[:, None]
         peak = tl.load(tile_peak + at, mask=there, other=float("-inf"))
         mass = tl.load(tile_sum + at, mask=there, other=0.0)
-        best = tl.load(tile_best + at, mask=there, other=float("-inf"))
+        at = cell.to(tl.int64)[None, :] * beams + (b * M + m)[:, None]
+        best = tl.load(
+            cell_best + at,
+            mask=(m < M)[:, None] & (cell < TILES * CELLS)[None, :],
+            other=float("-inf"),
+        )
         log_sum = log_mass(peak, mass)
         tl.store(log_sums + m, log_sum, mask=m < M)
         score = tl.load(scores + m, mask=m < M, other=float("-inf"))
+        if TOGETHER > 1:
+            best = tl.max(tl.reshape(best, (BEAM_BLOCK, LISTED, TOGETHER)), 2)
         key = ordered(usable(score[:, None] + (best - log_sum[:, None])))
-        held = tl.reshape(tl.where(there, key, LOWEST), (BEAM_BLOCK * TILES_UP,))
-        if not ONE_BLOCK:
-            place = begin * TILES_UP + tl.arange(0, BEAM_BLOCK * TILES_UP)
-            tl.store(keys + place, held, mask=place < M * TILES_UP)
-    if ONE_BLOCK:
-        tau = tl.maximum(kth_held(held, W), DEAD + 1)
-        need = W - tl.sum((held > tau).to(tl.int32))
-        keep, place, above, equal = places_of_best(held, tau, need, 0, 0)
-        tl.store(tile_list + place, tl.arange(0, BEAM_BLOCK * TILES_UP), mask=keep)
-    else:
+        if BEAM_BLOCK * LISTED == HELD:
+            held = tl.reshape(tl.where((m < M)[:, None], key, LOWEST), (HELD,))
+        else:
+            to = m[:, None] * LISTED + tl.arange(0, LISTED)[None, :]
+            tl.store(keys + to, key, mask=(m < M)[:, None])
+    place = tl.arange(0, HELD)
+    if BEAM_BLOCK * LISTED != HELD:
         tl.debug_barrier()
-        n = M * TILES_UP
-        tau = tl.maximum(kth_in_memory(keys, n, W, BEAM_BLOCK * TILES_UP), DEAD + 1)
-        need = W
-        for begin in range(0, n, BEAM_BLOCK * TILES_UP):
-            at = begin + tl.arange(0, BEAM_BLOCK * TILES_UP)
-            held = tl.load(keys + at, mask=at < n, other=LOWEST)
-            need -= tl.sum((held > tau).to(tl.int32))
-        above = 0
-        equal = 0
-        for begin in range(0, n, BEAM_BLOCK * TILES_UP):
-            at = begin + tl.arange(0, BEAM_BLOCK * TILES_UP)
-            held = tl.load(keys + at, mask=at < n, other=LOWEST)
-            keep, place, above, equal = places_of_best(held, tau, need, above, equal)
-            tl.store(tile_list + place, at, mask=keep)
-    tiles = above + tl.minimum(equal, need)
+        held = tl.load(keys + place, mask=place < M * LISTED, other=LOWEST)
+    tau, need = threshold_held(held, W, SLACK)
+    keep, to_list, above, equal = places_of_best(held, tau, need, 0, 0)
+    tl.store(cell_list + to_list, place, mask=keep)
+    listed = above + tl.minimum(equal, need)
 
-    # The groups of those tiles, in the same order.
+    # The groups of those cells, in the same order. Most cells have one that reaches the threshold.
     tl.debug_barrier()
-    n = tiles * GROUPS
+    n = listed * (TOGETHER * GROUPS)
     reaching = 0
     for begin in range(0, n, LIST_BLOCK):
         entry = begin + tl.arange(0, LIST_BLOCK)
-        listed_tile = tl.load(tile_list + entry // GROUPS, mask=entry < n, other=0)
-        of = listed_tile // TILES_UP
-        group = (listed_tile % TILES_UP) * GROUPS + entry % GROUPS
-        largest = tl.load(
-            group_max + of.to(tl.int64) * (TILES * GROUPS) + group,
-            mask=entry < n,
-            other=float("-inf"),
+        group = _group_of(cell_list, entry, n, TOGETHER * GROUPS)
+        key_of_group = _group_key(
+            scores, log_sums, group_max, group, entry < n, OF_BEAM_UP, OF_BEAM
         )
-        base = tl.load(scores + of, mask=entry < n, other=float("-inf"))
-        normalizer = tl.load(log_sums + of, mask=entry < n, other=0.0)
-        held_groups = tl.where(entry < n, ordered(usable(base + (largest - normalizer))), LOWEST)
-        reaching += tl.sum((held_groups >= tau).to(tl.int32))
-        tl.store(keys + entry, held_groups, mask=entry < n)
-    tl.debug_barrier()
-    limit = LIMIT * W
-    if reaching > limit:
-        tau = tl.maximum(kth_in_memory(keys, n, limit, LIST_BLOCK), DEAD + 1)
-    room = limit
-    if reaching > limit:
+        passes = (key_of_group >= tau).to(tl.int32)
+        to_place = reaching + tl.cumsum(passes, 0) - passes
+        tl.store(group_list + to_place, group, mask=(passes > 0) & (to_place < LIMIT))
+        reaching += tl.sum(passes)
+    if reaching > LIMIT:
         for begin in range(0, n, LIST_BLOCK):
             entry = begin + tl.arange(0, LIST_BLOCK)
-            held_groups = tl.load(keys + entry, mask=entry < n, other=LOWEST)
-            room -= tl.sum((held_groups > tau).to(tl.int32))
-    over = 0
-    level = 0
-    for begin in range(0, n, LIST_BLOCK):
-        entry = begin + tl.arange(0, LIST_BLOCK)
-        held_groups = tl.load(keys + entry, mask=entry < n, other=LOWEST)
-        chosen, slot, over, level = places_of_best(held_groups, tau, room, over, level)
-        listed_tile = tl.load(tile_list + entry // GROUPS, mask=chosen, other=0)
-        tl.store(group_list + slot, listed_tile * GROUPS + entry % GROUPS, mask=chosen)
-    tl.store(group_count + b, over + tl.minimum(level, room))
+            group = _group_of(cell_list, entry, n, TOGETHER * GROUPS)
+            key_of_group = _group_key(
+                scores, log_sums, group_max, group, entry < n, OF_BEAM_UP, OF_BEAM
+            )
+            tl.store(keys + entry, key_of_group, mask=entry < n)
+        tl.debug_barrier()
+        tau, need = threshold_in_memory(keys, n, LIMIT, 0, LIST_BLOCK)
+        over = 0
+        level = 0
+        for begin in range(0, n, LIST_BLOCK):
+            entry = begin + tl.arange(0, LIST_BLOCK)
+            group = _group_of(cell_list, entry, n, TOGETHER * GROUPS)
+            key_of_group = tl.load(keys + entry, mask=entry < n, other=LOWEST)
+            chosen, slot, over, level = places_of_best(key_of_group, tau, need, over, level)
+            tl.store(group_list + slot, group, mask=chosen)
+        reaching = over + tl.minimum(level, need)
+    tl.store(group_count + b, reaching)
     tl.store(threshold + b, unordered(tau))
+
+
+@triton.jit
+def _group_of(cell_list, entry, n, EACH: tl.constexpr):
+    """``m * all groups of a beam + group`` of entry number ``entry`` behind the listed cells."""
+    return tl.load(cell_list + entry // EACH, mask=entry < n, other=0) * EACH + entry % EACH
+
+
+@triton.jit
+def _group_key(
+    scores, log_sums, group_max, group, there, OF_BEAM: tl.constexpr, STORED: tl.constexpr
+):
+    m = group // OF_BEAM
+    of_beam = group % OF_BEAM
+    there = there & (of_beam < STORED)
+    largest = tl.load(
+        group_max + m.to(tl.int64) * STORED + of_beam, mask=there, other=float("-inf")
+    )
+    score = tl.load(scores + m, mask=there, other=float("-inf"))
+    log_sum = tl.load(log_sums + m, mask=there, other=0.0)
+    return ordered(usable(score + (largest - log_sum)))
 
 
 @triton.jit
 def choose_tokens(
     scores, tile_peak, tile_sum, group_max,
     candidate_keys, candidate_scores, candidate_count,
-    M, V, W, CAPACITY,
+    beams, M, V, W, SLACK,
     TILES: tl.constexpr, TILES_UP: tl.constexpr, COLUMNS: tl.constexpr, COLUMNS_UP: tl.constexpr,
     BEAMS: tl.constexpr, PDL: tl.constexpr,
 ):  # fmt: skip
-    """The W best candidates themselves, where few enough were written (groups of one token).
+    """The W to W + SLACK best candidates, where every logit was written (groups of one token).
 
     Args:
+        tile_*: float32 [TILES, B * M].
         group_max: float32 [B, M, COLUMNS]; the logits of valid tokens, -inf elsewhere.
-        candidate_keys: out, int64 [B, CAPACITY]; candidate_scores: out, float32 [B, CAPACITY].
+        candidate_keys: out, int64 [B, W + SLACK]; candidate_scores: out, float32 [B, W + SLACK].
         candidate_count: out, int32 [B].
     """
     if PDL:
@@ -168,7 +186,7 @@ def choose_tokens(
     m = tl.arange(0, BEAMS)
     tile = tl.arange(0, TILES_UP)
     there = (m < M)[:, None] & (tile < TILES)[None, :]
-    at = (b * M + m)[:, None] * TILES + tile[None, :]
+    at = tile.to(tl.int64)[None, :] * beams + (b * M + m)[:, None]
     peak = tl.load(tile_peak + at, mask=there, other=float("-inf"))
     mass = tl.load(tile_sum + at, mask=there, other=0.0)
     log_sum = log_mass(peak, mass)
@@ -182,10 +200,9 @@ def choose_tokens(
     identity = tl.reshape(m[:, None] * V + v[None, :], (BEAMS * COLUMNS_UP,))
     total = tl.reshape(total, (BEAMS * COLUMNS_UP,))
     key = ordered(total)
-    tau = tl.maximum(kth_held(key, W), DEAD + 1)
-    need = W - tl.sum((key > tau).to(tl.int32))
+    tau, need = threshold_held(key, W, SLACK)
     keep, place, above, equal = places_of_best(key, tau, need, 0, 0)
-    at = b * CAPACITY + place
+    at = b * (W + SLACK) + place
     tl.store(candidate_keys + at, packed(total, identity), mask=keep)
     tl.store(candidate_scores + at, total, mask=keep)
     tl.store(candidate_count + b, above + tl.minimum(equal, need))
@@ -194,9 +211,9 @@ def choose_tokens(
 @triton.jit
 def thin_candidates(
     candidate_keys, candidate_scores, candidate_rows, candidate_count, keys,
-    W, CAPACITY, BLOCK: tl.constexpr, PDL: tl.constexpr,
+    W, SLACK, CAPACITY, BLOCK: tl.constexpr, PDL: tl.constexpr,
 ):  # fmt: skip
-    """Drop, in place, the candidates below the W-th largest key, where there are many.
+    """Drop, in place, candidates that more than W others beat, where there are many.
 
     Args:
         candidate_keys, candidate_scores, candidate_rows: [B, CAPACITY].
@@ -211,26 +228,26 @@ def thin_candidates(
     candidate_scores += b * CAPACITY
     candidate_rows += b * CAPACITY
     keys += b * CAPACITY
-    if n > W:
+    if n > W + SLACK:
         if n <= BLOCK:
             at = tl.arange(0, BLOCK)
             whole = tl.load(candidate_keys + at, mask=at < n, other=NOTHING)
-            tau = kth_held((whole >> 32).to(tl.int32), W)
+            tau, need = threshold_held((whole >> 32).to(tl.int32), W, SLACK)
         else:
             for begin in range(0, n, BLOCK):
                 at = begin + tl.arange(0, BLOCK)
                 whole = tl.load(candidate_keys + at, mask=at < n, other=0)
                 tl.store(keys + at, (whole >> 32).to(tl.int32), mask=at < n)
             tl.debug_barrier()
-            tau = kth_in_memory(keys, n, W, BLOCK)
-        tau = tl.maximum(tau, DEAD + 1)
+            tau, need = threshold_in_memory(keys, n, W, SLACK, BLOCK)
         kept = 0
         for begin in range(0, n, BLOCK):
             at = begin + tl.arange(0, BLOCK)
             whole = tl.load(candidate_keys + at, mask=at < n, other=NOTHING)
             score = tl.load(candidate_scores + at, mask=at < n, other=0.0)
             row = tl.load(candidate_rows + at, mask=at < n, other=0)
-            keep = (whole >> 32).to(tl.int32) >= tau
+            # Ties at the threshold all stay: their order is settled when they are ranked.
+            keep = ((whole >> 32).to(tl.int32) >= tau) & ((whole >> 32).to(tl.int32) > DEAD)
             place = kept + tl.cumsum(keep.to(tl.int32), 0) - 1
             kept += tl.sum(keep.to(tl.int32))
             # All of the chunk is read before its places, or earlier ones, are written.

@@ -11,6 +11,9 @@ INTERPRETED = os.environ.get("TRITON_INTERPRET") == "1"
 """Read when Triton is imported, as Triton itself does."""
 
 
+EARLY = True
+
+
 def _mend_interpreter() -> None:
     """Let the interpreter take loop bounds from the device's data under NumPy 2.4 and later.
 
@@ -47,6 +50,7 @@ def launch(
     *arguments: Any,
     warps: int = 4,
     stages: int = 3,
+    registers: int | None = None,
     early: bool = True,
     **constants: Any,
 ) -> None:
@@ -58,10 +62,12 @@ def launch(
     if INTERPRETED:
         kernel[grid](*arguments, PDL=False, **constants)
         return
-    early = early and _has_dependent_launch()
+    early = early and EARLY and _has_dependent_launch()
+    limit = {} if registers is None else {"maxnreg": registers}
     kernel[grid](
-        *arguments, PDL=early, num_warps=warps, num_stages=stages, launch_pdl=early, **constants
-    )
+        *arguments, PDL=early, num_warps=warps, num_stages=stages, launch_pdl=early, **limit,
+        **constants,
+    )  # fmt: skip
 
 
 def _has_dependent_launch() -> bool:

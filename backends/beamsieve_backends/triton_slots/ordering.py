@@ -44,48 +44,59 @@ def packed(key, identity):
 
 
 @triton.jit
-def kth_held(keys, k):
-    """The k-th largest of int32 ``keys`` that one program holds; :data:`LOWEST` if there are fewer.
+def threshold_held(keys, k, slack):
+    """A threshold that ``k`` to ``k + slack`` of the int32 ``keys`` of one program reach.
 
-    Two bits an iteration: three counts travel in one int64 reduction.
+    Halves an interval of values until the count fits, which takes few rounds; ties that leave no
+    such value end it at the k-th largest key itself. With fewer than ``k`` alive, it is below all.
+
+    Returns ``(tau, need)``: keep what lies above tau, and the first ``need`` of what equals it. All
+    that lives is kept where there is no more than ``k + slack`` of it.
     """
-    low = tl.full((), LOWEST, tl.int64)
-    for i in range(16):
-        unit = tl.full((), 1, tl.int64) << (30 - 2 * i)
-        first = (keys >= (low + unit).to(tl.int32)).to(tl.int64)
-        second = (keys >= (low + 2 * unit).to(tl.int32)).to(tl.int64)
-        third = (keys >= (low + 3 * unit).to(tl.int32)).to(tl.int64)
-        counts = tl.sum(first + (second << 21) + (third << 42))
-        reached = (
-            ((counts & 0x1FFFFF) >= k).to(tl.int64)
-            + (((counts >> 21) & 0x1FFFFF) >= k).to(tl.int64)
-            + ((counts >> 42) >= k).to(tl.int64)
-        )
-        low += reached * unit
-    return low.to(tl.int32)
+    alive = keys > DEAD
+    reached = tl.sum(alive.to(tl.int32))
+    low = tl.min(tl.where(alive, keys, 2147483647)).to(tl.int64)
+    high = tl.max(keys).to(tl.int64) + 1
+    low = tl.where(reached < k, DEAD + 1, low)
+    above = 0
+    while (reached > k + slack) & (high - low > 1):
+        middle = low + (high - low) // 2
+        count = tl.sum((keys >= middle.to(tl.int32)).to(tl.int32))
+        enough = count >= k
+        low = tl.where(enough, middle, low)
+        reached = tl.where(enough, count, reached)
+        high = tl.where(enough, high, middle)
+        above = tl.where(enough, above, count)
+    return low.to(tl.int32), tl.where(reached > k + slack, k - above, reached)
 
 
 @triton.jit
-def kth_in_memory(keys, n, k, CHUNK: tl.constexpr):
-    """As :func:`kth_held`, for the ``n`` int32 behind the pointer ``keys``."""
-    low = tl.full((), LOWEST, tl.int64)
-    for i in range(16):
-        unit = tl.full((), 1, tl.int64) << (30 - 2 * i)
-        counts = tl.zeros((), tl.int64)
+def threshold_in_memory(keys, n, k, slack, CHUNK: tl.constexpr):
+    """As :func:`threshold_held`, for the ``n`` int32 behind the pointer ``keys``."""
+    reached = 0
+    low = tl.full((), 2147483647, tl.int64)
+    high = tl.full((), LOWEST, tl.int64)
+    for begin in range(0, n, CHUNK):
+        at = begin + tl.arange(0, CHUNK)
+        held = tl.load(keys + at, mask=at < n, other=LOWEST)
+        reached += tl.sum((held > DEAD).to(tl.int32))
+        low = tl.minimum(low, tl.min(tl.where(held > DEAD, held, 2147483647)).to(tl.int64))
+        high = tl.maximum(high, tl.max(held).to(tl.int64) + 1)
+    low = tl.where(reached < k, DEAD + 1, low)
+    above = 0
+    while (reached > k + slack) & (high - low > 1):
+        middle = low + (high - low) // 2
+        count = 0
         for begin in range(0, n, CHUNK):
             at = begin + tl.arange(0, CHUNK)
             held = tl.load(keys + at, mask=at < n, other=LOWEST)
-            first = (held >= (low + unit).to(tl.int32)).to(tl.int64)
-            second = (held >= (low + 2 * unit).to(tl.int32)).to(tl.int64)
-            third = (held >= (low + 3 * unit).to(tl.int32)).to(tl.int64)
-            counts += tl.sum(first + (second << 21) + (third << 42))
-        reached = (
-            ((counts & 0x1FFFFF) >= k).to(tl.int64)
-            + (((counts >> 21) & 0x1FFFFF) >= k).to(tl.int64)
-            + ((counts >> 42) >= k).to(tl.int64)
-        )
-        low += reached * unit
-    return low.to(tl.int32)
+            count += tl.sum((held >= middle.to(tl.int32)).to(tl.int32))
+        enough = count >= k
+        low = tl.where(enough, middle, low)
+        reached = tl.where(enough, count, reached)
+        high = tl.where(enough, high, middle)
+        above = tl.where(enough, above, count)
+    return low.to(tl.int32), tl.where(reached > k + slack, k - above, reached)
 
 
 @triton.jit

@@ -37,7 +37,7 @@ def write_best(
 
     Args:
         candidate_keys: int64 [B, CAPACITY]; candidate_scores, candidate_rows likewise (the rows
-            only when CHILD is "given").
+            only when CHILD is "given"; some may be dead then, and none otherwise).
         history: int32 [B, M, T - 1]; out_tokens: int32 [B, W, T].
         CHILD: where a child's row comes from: "given", "dense" (bitmap and rank) or "sparse" (a
             search in the row's tokens, SEARCH_STEPS halvings).
@@ -51,12 +51,15 @@ def write_best(
     n = tl.load(candidate_count + b)
     candidate_keys += b * CAPACITY
     lane = tl.arange(0, OWN)
-    alive = 0
-    for begin in range(0, n, OTHERS):
-        at = begin + tl.arange(0, OTHERS)
-        other = tl.load(candidate_keys + at, mask=at < n, other=NOTHING)
-        alive += tl.sum(((other >> 32).to(tl.int32) > DEAD).to(tl.int32))
-    kept = tl.minimum(alive, W)
+    if CHILD == "given":
+        alive = 0
+        for begin in range(0, n, OTHERS):
+            at = begin + tl.arange(0, OTHERS)
+            other = tl.load(candidate_keys + at, mask=at < n, other=NOTHING)
+            alive += tl.sum(((other >> 32).to(tl.int32) > DEAD).to(tl.int32))
+        kept = tl.minimum(alive, W)
+    else:
+        kept = tl.minimum(n, W)
 
     for first in range(tl.program_id(1) * OWN, n, tl.num_programs(1) * OWN):
         i = first + lane

@@ -13,18 +13,35 @@ import torch
 from beamsieve.interface import Normalize, Projection, StepInputs
 from beamsieve_backends.triton_slots.choose import choose_groups, choose_tokens, thin_candidates
 from beamsieve_backends.triton_slots.launch import INTERPRETED, cdiv, launch, power_of_two
-from beamsieve_backends.triton_slots.project import row_bitmaps, statistics
+from beamsieve_backends.triton_slots.project import row_bitmaps, split_rows, statistics
 from beamsieve_backends.triton_slots.rank import write_best
 from beamsieve_backends.triton_slots.revisit import score_groups
 from beamsieve_backends.triton_slots.slots import score_slots
 from beamsieve_backends.triton_slots.tables import DeviceTable, DeviceTables
 
-TILE = 128
-GROUP = 16
+GROUP = 8
 LIMIT = 2
 """Groups that stay after the choice, as a multiple of the width."""
 HELD = 16384
 """The most keys that one program holds in registers."""
+PROCESSORS = 132
+"""How many programs are enough to fill a large GPU; only speed depends on it."""
+
+
+TUNING: dict[str, dict[str, int | None]] = {
+    "slots_few": {"BEAMS": 1, "SLOTS": 8, "BLOCK_K": 256, "warps": 4, "registers": None},
+    "slots_many": {"BEAMS": 8, "SLOTS": 2, "BLOCK_K": 256, "warps": 4, "registers": None},
+    "slots_wide": {"BEAMS": 8, "SLOTS": 4, "BLOCK_K": 256, "warps": 4, "registers": None},
+    "statistics_few": {"BLOCK_M": 64, "warps": 4, "stages": 2},
+    "statistics_many": {"BLOCK_M": 128, "warps": 8, "stages": 1},
+    "statistics_split": {"BLOCK_M": 128, "warps": 8, "stages": 3},
+    "groups": {"AT_A_TIME": 8, "BLOCK_K": 64, "warps": 4, "registers": 64},
+    "groups_few": {"AT_A_TIME": 2, "BLOCK_K": 256, "warps": 4, "registers": None},
+    "rank": {"OWN": 32, "OTHERS": 128, "warps": 2, "registers": None},
+    "tile": {"plain": 64, "split": 128, "resident": 2},
+    "choose": {"divide": 512},
+}
+"""Block shapes that were measured to be fastest on an H200."""
 
 
 @dataclass(frozen=True)
@@ -142,30 +159,37 @@ class _Call:
         keys = self.empty(B, capacity, dtype=torch.int64)
         scores = self.empty(B, capacity)
         rows = self.empty(B, capacity, dtype=torch.int64)
-        count = torch.zeros(B, dtype=torch.int32, device=self.device)
-        per_program = min(16, power_of_two(M))
+        count = self.empty(B, dtype=torch.int32)
+        many = "slots_wide" if table.entries > 1.5 * table.rows else "slots_many"
+        shape = dict(TUNING["slots_few" if B * M <= 2048 else many])
+        per_program = shape["BEAMS"] = min(shape["BEAMS"], power_of_two(M))
+        shape["BLOCK_K"] = min(shape["BLOCK_K"], power_of_two(self.D))
         launch(
             score_slots, (B, cdiv(M, per_program)), *self.model, self.beams.rows, self.finished,
             self.beams.scores, table.row_starts, table.tokens, keys, scores, rows, count,
             M, self.V, capacity,
-            D=self.D, TOKEN_MASK=table.token_mask, BEAMS=per_program, SLOTS=32,
-            BLOCK_K=min(256, power_of_two(self.D)), **self.has, warps=4, stages=2,
+            D=self.D, TOKEN_MASK=table.token_mask, ALL_BEAMS=power_of_two(M), **self.has, **shape,
         )  # fmt: skip
         typical = min(capacity, int(M * table.typical_degree))
         if typical > 2 * W:
-            block = min(8192, max(1024, power_of_two(typical)))
+            block = min(8192, max(1024, power_of_two(int(1.25 * M * table.entries / table.rows))))
             launch(
                 thin_candidates, (B,), keys, scores, rows, count,
-                self.empty(B, capacity, dtype=torch.int32), W, capacity, BLOCK=block,
-                warps=max(4, block // 512),
+                self.empty(B, capacity, dtype=torch.int32), W, self.slack, capacity, BLOCK=block,
+                warps=_warps(block),
             )  # fmt: skip
             typical = W
         return Kept(keys, scores, count, capacity, typical, rows)
 
+    @property
+    def slack(self) -> int:
+        """How many more than the width a threshold may leave, which saves rounds of its search."""
+        return self.W // 8 + 16
+
     def full(self) -> Kept:
         """The candidates of the groups that can hold one of the best."""
-        table, B, M, V = self.table, self.B, self.M, self.V
-        bitmap = table.bitmap
+        B, M, V = self.B, self.M, self.V
+        bitmap = self.table.bitmap
         words = cdiv(V, 64) * 2
         if bitmap is None:
             words = cdiv(V, 32)
@@ -174,27 +198,32 @@ class _Call:
         guided = self.inputs.bonus is not None or self.inputs.nudge is not None
         beams_up, columns_up = power_of_two(M), power_of_two(V)
         each_token = not guided and beams_up * columns_up <= HELD
-        tile = min(64 if each_token else TILE, max(32, columns_up))
+        split = self.inputs.hidden is not None and self.hidden.dtype == torch.float32
+        tile = 64 if each_token else TUNING["tile"]["split" if split else "plain"]
+        tile = min(tile, max(32, columns_up))
         group = 1 if each_token else GROUP
         tiles = cdiv(V, tile)
-        groups = tile // group
+        group_max = self.empty(B, M, tiles * tile // group)
+        peak, mass = (self.empty(tiles, B * M) for _ in range(2))
+        # Enough cells that a threshold among them is sharp, as far as one program can hold them.
+        cells = 1
+        while cells < tile // 16 and M * tiles * cells < 16 * self.W and not each_token:
+            cells *= 2
+        best = peak if each_token else self.empty(tiles * cells, B * M)
+        self._statistics(bitmap, words, tile, group, cells, group_max, best, peak, mass)
+        if not each_token:
+            return self._revisited(bitmap, words, cells, group_max, best, peak, mass)
         count = self.empty(B, dtype=torch.int32)
-        group_max = self.empty(B, M, tiles * groups)
-        tile_best, tile_peak, tile_sum = (self.empty(B, M, tiles) for _ in range(3))
-        self._statistics(bitmap, words, tile, group, group_max, tile_best, tile_peak, tile_sum)
-        tiles_up = power_of_two(tiles)
-        if each_token:
-            capacity = min(self.W, M * V)
-            keys = self.empty(B, capacity, dtype=torch.int64)
-            scores = self.empty(B, capacity)
-            launch(
-                choose_tokens, (B,), self.beams.scores, tile_peak, tile_sum, group_max,
-                keys, scores, count, M, V, min(self.W, M * V), capacity,
-                TILES=tiles, TILES_UP=tiles_up, COLUMNS=tiles * groups, COLUMNS_UP=columns_up,
-                BEAMS=beams_up, warps=_warps(beams_up * columns_up),
-            )  # fmt: skip
-            return Kept(keys, scores, count, capacity, capacity)
-        return self._revisited(bitmap, words, group_max, tile_best, tile_peak, tile_sum, groups)
+        capacity = self.W + self.slack
+        keys = self.empty(B, capacity, dtype=torch.int64)
+        scores = self.empty(B, capacity)
+        launch(
+            choose_tokens, (B,), self.beams.scores, peak, mass, group_max, keys, scores, count,
+            B * M, M, V, self.W, self.slack, TILES=tiles, TILES_UP=power_of_two(tiles),
+            COLUMNS=tiles * tile, COLUMNS_UP=columns_up, BEAMS=beams_up,
+            warps=_warps(beams_up * columns_up),
+        )  # fmt: skip
+        return Kept(keys, scores, count, capacity, capacity)
 
     def _bitmaps(self, words: int) -> torch.Tensor:
         table = self.table
@@ -207,69 +236,101 @@ class _Call:
         )  # fmt: skip
         return bitmaps
 
+    def _split(self, x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+        n = x.numel() // self.D
+        high, low = (self.empty(n, self.D, dtype=torch.float16) for _ in range(2))
+        inverse = self.empty(n)
+        columns = power_of_two(self.D)
+        each = max(1, 4096 // columns)
+        launch(
+            split_rows, (cdiv(n, each),), x, high, low, inverse, n,
+            D=self.D, D_UP=columns, ROWS=each,
+        )  # fmt: skip
+        return high, low, inverse
+
     def _statistics(
         self,
         bitmap: torch.Tensor,
         words: int,
         tile: int,
         group: int,
+        cells: int,
         *outputs: torch.Tensor,
     ) -> None:
         beams = self.B * self.M
-        large = beams * self.V >= 1 << 24
-        block_m = 128 if large else 64
-        block_n = tile
-        dtype = (self.logits if self.has["HAS_LOGITS"] else self.hidden).dtype
+        none = self.beams.scores
+        hidden, head, bias, logits, bonus, nudge = self.model
+        hidden_low = head_low = hidden_scale = head_scale = none
+        split = not self.has["HAS_LOGITS"] and hidden.dtype == torch.float32
+        if split:
+            hidden, hidden_low, hidden_scale = self._split(hidden)
+            head, head_low, head_scale = self._split(head)
+        tiles = cdiv(self.V, tile)
+        large = beams >= 1024
+        shape = dict(TUNING["statistics_many" if large else "statistics_few"])
+        if split and large:
+            shape = dict(TUNING["statistics_split"])
+        row_blocks = cdiv(beams, shape["BLOCK_M"])
+        programs = PROCESSORS * TUNING["tile"]["resident"]
+        tiles_each = cdiv(tiles, max(1, programs // row_blocks)) if large else 1
+        splits = cdiv(tiles, tiles_each)
+        block_k = min(64 if split else 256, max(16, power_of_two(self.D)))
         launch(
-            statistics, (cdiv(beams, block_m) * cdiv(self.V, block_n),), *self.model,
-            self.beams.rows, self.finished, bitmap, *outputs, beams, self.V,
-            D=self.D, WORDS=words, TILES=cdiv(self.V, tile), TILE=tile, GROUP=group,
-            BLOCK_M=block_m, BLOCK_N=block_n,
-            BLOCK_K=min(32 if dtype == torch.float32 else 64, max(16, power_of_two(self.D))),
-            ALL=self.all, BY_ROW=self.table.dense,
-            PRECISION="tf32x3" if dtype == torch.float32 else "ieee",
-            UPCAST=INTERPRETED, **self.has, warps=8 if large else 4, stages=3,
+            statistics, (row_blocks * splits,), hidden, head, hidden_low, head_low, hidden_scale,
+            head_scale, bias, logits, bonus, nudge, self.beams.rows, self.finished, bitmap, *outputs,
+            beams, self.V, splits, tiles_each,
+            D=self.D, WORDS=words, TILES=tiles, GROUP=group, TILE=tile, CELLS=cells,
+            BLOCK_K=block_k, ALL=self.all, BY_ROW=self.table.dense, SPLIT=split,
+            UPCAST=INTERPRETED, **self.has, **shape,
         )  # fmt: skip
 
     def _revisited(
         self,
         bitmap: torch.Tensor,
         words: int,
+        cells: int,
         group_max: torch.Tensor,
-        tile_best: torch.Tensor,
-        tile_peak: torch.Tensor,
-        tile_sum: torch.Tensor,
-        groups: int,
+        best: torch.Tensor,
+        peak: torch.Tensor,
+        mass: torch.Tensor,
     ) -> Kept:
         B, M, W = self.B, self.M, self.W
-        tiles = tile_best.shape[-1]
+        tiles = len(peak)
         tiles_up = power_of_two(tiles)
-        beam_block = max(1, min(power_of_two(M), HELD // tiles_up))
-        list_block = min(4096, power_of_two(W * groups))
+        groups = group_max.shape[-1] // (tiles * cells)
+        together = min(tiles_up, max(1, power_of_two(M) * tiles_up * cells // HELD))
+        held = power_of_two(M) * tiles_up * cells // together
+        each = together * groups
+        list_block = min(8192, power_of_two((W + self.slack) * each))
+        limit = LIMIT * W
         log_sums = self.empty(B, M)
-        group_list = self.empty(B, LIMIT * W, dtype=torch.int32)
+        group_list = self.empty(B, limit, dtype=torch.int32)
         group_count = self.empty(B, dtype=torch.int32)
         count = self.empty(B, dtype=torch.int32)
         threshold = self.empty(B)
+        workspace = max(held, (W + self.slack) * each)
+        warps = _warps(max(held, list_block))
         launch(
-            choose_groups, (B,), self.beams.scores, tile_best, tile_peak, tile_sum, group_max,
-            log_sums, self.empty(B, max(M * tiles_up, W * groups), dtype=torch.int32),
-            self.empty(B, W, dtype=torch.int32), group_list, group_count, threshold, count, M, W,
-            TILES=tiles, TILES_UP=tiles_up, GROUPS=groups, BEAM_BLOCK=beam_block,
-            ONE_BLOCK=beam_block >= M, LIST_BLOCK=list_block, LIMIT=LIMIT,
-            warps=_warps(max(beam_block * tiles_up, list_block)),
+            choose_groups, (B,), self.beams.scores, best, peak, mass, group_max,
+            log_sums, self.empty(B, workspace, dtype=torch.int32),
+            self.empty(B, W + self.slack, dtype=torch.int32), group_list, group_count, threshold,
+            count, B * M, M, W, self.slack, limit, workspace,
+            TILES=tiles, TILES_UP=tiles_up, CELLS=cells, GROUPS=groups, TOGETHER=together,
+            BEAM_BLOCK=max(1, min(power_of_two(M), HELD // (tiles_up * cells))), HELD=held,
+            LIST_BLOCK=list_block, warps=warps,
         )  # fmt: skip
-        capacity = LIMIT * W * GROUP
+        capacity = limit * GROUP
         keys = self.empty(B, capacity, dtype=torch.int64)
         scores = self.empty(B, capacity)
-        at_a_time = 2
+        shape = dict(TUNING["groups_few" if B * W <= 1024 else "groups"])
+        at_a_time = shape.pop("AT_A_TIME")
+        shape["BLOCK_K"] = min(shape["BLOCK_K"], power_of_two(self.D))
         launch(
             score_groups, (B, cdiv(W, at_a_time)), *self.model, self.beams.rows, self.finished,
             bitmap, self.beams.scores, log_sums, group_list, group_count, threshold,
-            keys, scores, count, M, self.V, LIMIT * W, capacity,
-            D=self.D, WORDS=words, GROUP=GROUP, GROUPS_UP=tiles_up * groups,
-            GROUPS_A_TIME=at_a_time, BLOCK_K=min(256, power_of_two(self.D)),
-            BY_ROW=self.table.dense, **self.has, warps=4, stages=2,
+            keys, scores, count, M, self.V, limit, capacity,
+            D=self.D, WORDS=words, GROUP=GROUP, GROUPS_UP=tiles_up * cells * groups,
+            GROUPS_A_TIME=at_a_time, BY_ROW=self.table.dense, **self.has, **shape,
         )  # fmt: skip
         return Kept(keys, scores, count, capacity, W)
 
@@ -288,7 +349,9 @@ class _Call:
         )
         none = table.row_starts
         child = "given" if kept.rows is not None else ("dense" if table.dense else "sparse")
-        own = min(64, power_of_two(max(kept.typical, W)))
+        shape = dict(TUNING["rank"])
+        own = shape["OWN"] = min(shape["OWN"], power_of_two(max(kept.typical, W)))
+        shape["OTHERS"] = min(shape["OTHERS"], max(16, power_of_two(kept.typical)))
         launch(
             write_best, (B, cdiv(max(kept.typical, W), own)), kept.keys, kept.scores,
             none if kept.rows is None else kept.rows, kept.count, self.beams.rows, self.finished,
@@ -299,7 +362,7 @@ class _Call:
             T=t, T_UP=power_of_two(t), WORDS64=cdiv(self.V, 64), TOKEN_MASK=table.token_mask,
             RANK_MASK=table.rank_mask, CHILD=child,
             SEARCH_STEPS=max(1, table.widest).bit_length(), LAST=following is None, RAGGED=ragged,
-            OWN=own, OTHERS=min(256, max(16, power_of_two(kept.typical))), warps=4,
+            **shape,
         )  # fmt: skip
         return new
 
@@ -309,4 +372,4 @@ def _or(array: torch.Tensor | None, otherwise: torch.Tensor) -> torch.Tensor:
 
 
 def _warps(elements: int) -> int:
-    return min(32, max(4, elements // 512))
+    return min(32, max(4, elements // TUNING["choose"]["divide"]))

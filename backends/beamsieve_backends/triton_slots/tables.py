@@ -9,6 +9,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from beamsieve.index.build import layout_bytes, make_table
 from beamsieve.index.leaves import has_no_empty_row
 from beamsieve.index.tables import StepTable
 
@@ -16,6 +17,9 @@ if TYPE_CHECKING:
     from beamsieve.index import Index
 
 LARGEST_WIDTH = 4096
+DENSE_UP_TO = 1.5
+"""A sparse table goes to the device as a dense one if that takes at most so many times its bytes: a
+full projection then finds its valid tokens without a search."""
 
 
 @dataclass(frozen=True)
@@ -103,13 +107,20 @@ def load_tables(index: Index, device: torch.device) -> DeviceTables:
         leaves = None
         if ragged:
             leaves = index.leaf_starts(table.step)[: table.entries]
-        loaded.append(_load(table, leaves, device))
+        loaded.append(load_table(table, leaves, device))
     return DeviceTables(tuple(loaded), ragged)
 
 
-def _load(
+def load_table(
     table: StepTable, leaves: NDArray[np.int64] | None, device: torch.device
 ) -> DeviceTable:
+    """Copy one table to ``device``; ``leaves`` as :class:`DeviceTable` has them."""
+    if table.tokens is not None:
+        size = layout_bytes(table.rows, table.entries, table.vocabulary)
+        if size["dense"] <= DENSE_UP_TO * size["sparse"]:
+            table = make_table(
+                table.step, table.vocabulary, table.row_starts, table.tokens, "dense"
+            )
     degrees = np.diff(table.row_starts).astype(np.int64)
     return DeviceTable(
         step=table.step,
