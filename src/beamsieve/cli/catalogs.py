@@ -94,8 +94,8 @@ def build(
     check_folder(output)
     rows = _read(catalog, format, _sizes(codebooks), end_token, on_error, rejects, column)
     with _reporting() as report:
-        index = Index.build(rows, layout, report)
-        index.save(output, report)
+        index = Index.build(rows, layout=layout, progress=report)
+        index.save(output, progress=report)
     seconds = time.perf_counter() - began
     if json:
         result = {"index": output, "seconds": seconds, "rejected": dict(rows.rejected)}

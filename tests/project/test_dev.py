@@ -1,0 +1,88 @@
+"""dev.py, the first thing that anyone runs."""
+
+from __future__ import annotations
+
+import ast
+import importlib.util
+import subprocess
+import sys
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+
+DEV = Path(__file__).parents[2] / "dev.py"
+
+
+@pytest.fixture
+def dev() -> ModuleType:
+    """The script as a module."""
+    spec = importlib.util.spec_from_file_location("dev", DEV)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def test_an_old_python_can_read_it_to_the_line_that_says_so():
+    tree = ast.parse(DEV.read_text("utf-8"), feature_version=(3, 7))
+    imported = {
+        name.name.partition(".")[0]
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Import)
+        for name in node.names
+    }
+    assert imported <= sys.stdlib_module_names
+
+
+def test_it_says_so_when_no_python_is_new_enough(dev, monkeypatch, capsys):
+    monkeypatch.setattr(dev, "LOWEST", (3, 99))
+    monkeypatch.setenv("PATH", "")
+
+    with pytest.raises(SystemExit) as left:
+        dev.find_python()
+
+    assert left.value.code == 2
+    assert "needs Python 3.99 or later" in capsys.readouterr().err
+
+
+def test_a_new_enough_python_is_taken_as_it_is(dev):
+    assert dev.find_python() == sys.executable
+
+
+def test_the_set_up_is_done_once_until_what_it_depends_on_changes(dev, monkeypatch, tmp_path):
+    for name in ("pyproject.toml", "constraints.txt", "dev.py"):
+        (tmp_path / name).write_text(name)
+    venv = tmp_path / ".venv"
+    (venv / "bin").mkdir(parents=True)
+    (venv / "bin" / "python").touch()
+    calls: list[list[str]] = []
+
+    def call(command: list[str], **options: object) -> subprocess.CompletedProcess[str]:
+        calls.append(command)
+        return subprocess.CompletedProcess(command, 0)
+
+    monkeypatch.setattr(dev, "ROOT", tmp_path)
+    monkeypatch.setattr(dev, "VENV", venv)
+    monkeypatch.setattr(dev, "SCRIPTS", venv / "bin")
+    monkeypatch.setattr(dev, "STAMP", venv / "stamp")
+    monkeypatch.setattr(dev.subprocess, "run", call)
+
+    dev.set_up()
+    dev.set_up()
+    assert len(calls) == 1
+    assert "constraints.txt" in calls[0]
+
+    (tmp_path / "constraints.txt").write_text("changed")
+    dev.set_up()
+    assert len(calls) == 2
+
+
+@pytest.mark.parametrize("words", [[], ["dance"]])
+def test_without_a_command_it_shows_what_there_is(words):
+    done = subprocess.run(
+        [sys.executable, DEV, *words], capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 2
+    assert "python3 dev.py demo" in done.stdout
