@@ -125,15 +125,11 @@ class ReferenceBackend(Backend):
             return value
         if hasattr(value, "detach"):
             value = value.detach()
-        device = getattr(value, "__dlpack_device__", None)
-        if device is not None and int(device()[0]) != _DLPACK_CPU:
-            raise InputError(
-                f"{what} is on {getattr(value, 'device', 'another device')}, but this engine runs "
-                f"on cpu; move it there."
-            )
         try:
-            if device is not None:
-                return np.from_dlpack(value)
+            if hasattr(value, "__dlpack_device__"):
+                if int(value.__dlpack_device__()[0]) == _DLPACK_CPU:
+                    return np.from_dlpack(value)
+                raise ValueError(f"it is on {value.device}, and this engine runs on cpu")
             if hasattr(value, "__array_interface__"):
                 return np.asarray(value)
         except (BufferError, RuntimeError, TypeError, ValueError) as error:

@@ -222,13 +222,14 @@ class TorchBackend(Backend):
 
 def _imported(value: Any, what: str) -> Tensor:
     try:
-        if isinstance(value, np.ndarray):
+        if hasattr(value, "__array_interface__"):
+            value = np.asarray(value)
             if not value.flags.writeable or any(stride < 0 for stride in value.strides):
                 value = value.copy()
             return torch.from_numpy(value)
         if hasattr(value, "__dlpack__"):
             return torch.utils.dlpack.from_dlpack(value)
-        if hasattr(value, "__array_interface__") or hasattr(value, "__cuda_array_interface__"):
+        if hasattr(value, "__cuda_array_interface__"):
             return torch.as_tensor(value)
     except (AssertionError, BufferError, RuntimeError, TypeError, ValueError) as error:
         raise InputError(f"{what} cannot be read as a tensor: {error}.") from error

@@ -1,0 +1,167 @@
+"""Backends by name: only the named one is imported, and a refusal says what to do."""
+
+from __future__ import annotations
+
+import logging
+import subprocess
+import sys
+from importlib.metadata import EntryPoint
+from pathlib import Path
+
+import pytest
+
+import beamsieve as bs
+from beamsieve import registry
+from beamsieve.interface import Backend
+from beamsieve.registry import BackendSpec, list_backends, open_backend
+
+
+@pytest.fixture
+def plugins(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    """Add entry points that name modules written by the test."""
+    monkeypatch.syspath_prepend(tmp_path)
+
+    def add(name: str, source: str, attribute: str = "Plugin") -> None:
+        (tmp_path / f"plugin_{name}.py").write_text(source)
+        point = EntryPoint(name, f"plugin_{name}:{attribute}", registry.GROUP)
+        before = registry.installed()
+        monkeypatch.setattr(registry, "installed", lambda: {**before, name: point})
+
+    return add
+
+
+@pytest.mark.parametrize(
+    ("text", "name", "device", "options"),
+    [
+        ("torch", "torch", None, {}),
+        ("torch:cpu", "torch", "cpu", {}),
+        ("torch:cuda:1", "torch", "cuda:1", {}),
+        ("torch?tile=8", "torch", None, {"tile": "8"}),
+        ("torch:cpu?tile=8&gemm=blas", "torch", "cpu", {"tile": "8", "gemm": "blas"}),
+        (" torch:cpu ", "torch", "cpu", {}),
+    ],
+)
+def test_a_config_string_is_name_device_and_options(text, name, device, options):
+    spec = BackendSpec.parse(text)
+    assert (spec.name, spec.device, spec.options) == (name, device, options)
+    assert BackendSpec.parse(str(spec)) == spec
+
+
+@pytest.mark.parametrize("text", ["", ":cpu", "torch?tile", "torch?tile=1&tile=2", "torch?=&"])
+def test_a_config_string_that_cannot_be_read_shows_the_form(text):
+    with pytest.raises(bs.BackendError, match=r"name\[:device\]"):
+        BackendSpec.parse(text)
+
+
+def test_an_unknown_name_is_refused_with_what_is_installed_and_the_nearest_name():
+    with pytest.raises(bs.BackendError) as refused:
+        open_backend("torhc:cpu")
+    text = str(refused.value)
+    assert "'torhc' is not installed" in text
+    assert "did you mean 'torch'" in text
+    assert "reference, torch" in text
+    assert "pip install" in text
+
+
+def test_only_the_named_backend_is_imported():
+    code = (
+        "import sys, beamsieve as bs\n"
+        "bs.registry.open_backend('reference')\n"
+        "print(sorted({'torch', 'triton', 'cupy'} & set(sys.modules)))"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=60
+    )
+    assert done.stdout.strip() == "[]"
+
+
+def test_listing_backends_imports_none():
+    code = (
+        "import sys, beamsieve as bs\n"
+        "names = [info.name for info in bs.list_backends()]\n"
+        "assert 'torch' in names and 'reference' in names, names\n"
+        "print(sorted(m for m in sys.modules if m.startswith(('torch', 'beamsieve_backends'))))"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=60
+    )
+    assert done.stdout.strip() == "[]"
+
+
+def test_a_failing_import_shows_its_own_error_and_a_pip_line(plugins):
+    plugins("needy", "import no_such_array_library")
+    with pytest.raises(bs.BackendError) as refused:
+        open_backend("needy")
+    text = str(refused.value)
+    assert "No module named 'no_such_array_library'" in text
+    assert "pip install no_such_array_library" in text
+
+
+def test_a_broken_backend_hides_no_other(plugins):
+    plugins("broken", "raise RuntimeError('driver is asleep')")
+    found = {info.name: info for info in list_backends(check=True)}
+    assert "driver is asleep" in found["broken"].error
+    assert found["reference"].error == ""
+    assert found["reference"].devices == ("cpu",)
+
+
+def test_an_entry_point_that_is_no_backend_is_refused(plugins):
+    plugins("odd", "class Plugin: pass")
+    with pytest.raises(bs.BackendError, match="no subclass of"):
+        open_backend("odd")
+
+
+def test_the_environment_names_the_default(index, monkeypatch):
+    monkeypatch.setenv("BEAMSIEVE_BACKEND", "reference")
+    assert bs.Engine(index).backend == "reference:cpu"
+    assert bs.Engine(index, backend="torch:cpu").backend == "torch:cpu"
+
+
+def test_auto_says_what_it_took_and_why(index, monkeypatch, caplog):
+    monkeypatch.delenv("BEAMSIEVE_BACKEND", raising=False)
+    monkeypatch.setattr(registry, "PREFERENCE", ("torch", "reference"))
+    with caplog.at_level(logging.INFO, logger="beamsieve"):
+        engine = bs.Engine(index)
+    assert engine.backend.startswith("torch:")
+    assert f"took {engine.backend}" in caplog.text
+
+
+def test_auto_passes_over_what_cannot_serve(plugins, monkeypatch, caplog):
+    plugins("asleep", "raise ImportError('no driver')")
+    monkeypatch.setattr(registry, "PREFERENCE", ("asleep", "reference"))
+    with caplog.at_level(logging.INFO, logger="beamsieve"):
+        backend, spec = open_backend("auto")
+    assert isinstance(backend, Backend)
+    assert spec.name == "reference"
+    assert "no driver" in caplog.text
+
+
+def test_auto_that_finds_nothing_gives_every_reason(monkeypatch):
+    monkeypatch.setattr(registry, "PREFERENCE", ("reference", "torch"))
+    with pytest.raises(bs.BackendError) as refused:
+        open_backend("auto", refuse=lambda backend: f"{backend.name} is not wanted.")
+    assert "reference is not wanted" in str(refused.value)
+    assert "torch is not wanted" in str(refused.value)
+
+
+def test_a_named_backend_never_falls_back():
+    with pytest.raises(bs.BackendError, match="not wanted"):
+        open_backend("torch:cpu", refuse=lambda backend: "not wanted")
+
+
+@pytest.mark.parametrize(
+    ("config", "says"),
+    [
+        ("torch:tpu", "no device that PyTorch knows"),
+        ("torch:meta", "runs on cpu and cuda"),
+        ("torch:cuda:99", "There is no device 'cuda:99'"),
+        ("torch:cpu?colour=red", "no option 'colour'"),
+        ("torch:cpu?tile=3", "power of two"),
+        ("torch:cpu?gemm=mine", '"onednn" or "blas"'),
+        ("reference:cuda", "runs on cpu alone"),
+        ("reference?x=1", "no option 'x'"),
+    ],
+)
+def test_a_wrong_device_or_option_is_refused_at_once(config, says):
+    with pytest.raises(bs.BackendError, match=says):
+        open_backend(config)
