@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -13,11 +13,16 @@ from beamsieve.catalog import Catalog
 from beamsieve.engine import Score
 from beamsieve.index import Index
 from beamsieve.interface import Beams, Candidates, Normalize, Projection, StepInputs
+from beamsieve.targeting import Attribute
 from beamsieve_conformance import compare, oracle
 from beamsieve_conformance.arrays import round_to
 from beamsieve_conformance.compare import HostBeams
 from beamsieve_conformance.oracle import Inputs
 from beamsieve_conformance.subject import Subject
+from beamsieve_spec.step import Permits
+from beamsieve_spec.targeting_matchers import Targeting
+from beamsieve_spec.targeting_rules import Attribute as SpecAttribute
+from beamsieve_spec.targeting_rules import rules_by_item
 
 Layout = Literal["dense", "sparse"]
 SID = Sequence[int]
@@ -25,10 +30,11 @@ SID = Sequence[int]
 
 @dataclass(frozen=True)
 class World:
-    """A catalog twice: as an index, and as the specification's trie."""
+    """A catalog twice: as an index, and as the specification's trie and targeting."""
 
     index: Index
     trie: spec.Trie
+    targeting: Targeting
 
     @classmethod
     def of(
@@ -39,16 +45,41 @@ class World:
         items: Sequence[Hashable] | None = None,
         end_token: bool = False,
         layout: Layout | None = None,
+        attributes: Sequence[Mapping[str, Any]] = (),
+        rules: Sequence[Mapping[str, Any] | None] | None = None,
+        static: Sequence[int] | None = None,
+        dynamic: tuple[float, int] | None = None,
     ) -> World:
-        """The catalog of these rows. One number for ``codebooks`` is every level's size."""
+        """The catalog of these rows. One number for ``codebooks`` is every level's size.
+
+        Targeting is ``attributes`` in their JSON form, ``rules`` with one dict per row, and the
+        parts into which matchers are divided.
+        """
         levels = max(len(sid) for sid in sids)
         sizes = [codebooks] * levels if isinstance(codebooks, int) else codebooks
+        mine = [{}] * len(sids) if rules is None else list(rules)
+        targeted: dict[str, Any] = {}
+        if attributes:
+            targeted = {"attributes": [Attribute(**given) for given in attributes], "rules": mine}
         catalog = Catalog.from_arrays(
-            [list(sid) for sid in sids], items=items, codebooks=sizes, end_token=end_token
+            [list(sid) for sid in sids],
+            items=items,
+            codebooks=sizes,
+            end_token=end_token,
+            **targeted,
         )
+        trie = spec.Trie(sids, items=items, codebooks=sizes, end_token=end_token)
+        names = list(range(len(sids))) if items is None else items
         return cls(
-            Index.build(catalog, layout=layout),
-            spec.Trie(sids, items=items, codebooks=sizes, end_token=end_token),
+            Index.build(catalog, layout=layout, static=static, dynamic=dynamic),
+            trie,
+            Targeting(
+                trie,
+                [SpecAttribute(**given) for given in attributes],
+                rules_by_item(names, mine),
+                static,
+                dynamic,
+            ),
         )
 
 
@@ -58,13 +89,22 @@ class Trial:
     def __init__(self, subject: Subject, world: World, normalize: Normalize = "catalog") -> None:
         subject.require(codebook=max(world.trie.codebooks))
         self.subject = subject
+        self.world = world
         self.trie = world.trie
+        self.permits: Permits | None = None
         self.normalize: Normalize = normalize
         self.engine = subject.engine(world.index, normalize)
 
-    def begin(self, batch: int = 1, prefix: Sequence[SID] | None = None) -> Beams:
-        """The beams before the first step."""
-        return self.engine.begin(batch=batch, prefix=prefix)
+    def begin(
+        self,
+        batch: int = 1,
+        prefix: Sequence[SID] | None = None,
+        requests: Sequence[Mapping[str, Any] | None] | None = None,
+    ) -> Beams:
+        """The beams before the first step; later steps are judged by these requests' targeting."""
+        batch = batch if requests is None else len(requests)
+        self.permits = None if requests is None else self.world.targeting.permits(requests)
+        return self.engine.begin(batch=batch, prefix=prefix, requests=requests)
 
     def host(self, beams: Beams) -> HostBeams:
         """The beams as NumPy arrays of their own memory."""
@@ -128,7 +168,7 @@ class Trial:
         compare.check_step(
             before,
             self.host(after),
-            oracle.truth(self.trie, before, inputs, self.normalize),
+            oracle.truth(self.trie, before, inputs, self.normalize, self.permits),
             width=width,
             tolerance=self.subject.capabilities.tolerance[inputs.dtype],
         )

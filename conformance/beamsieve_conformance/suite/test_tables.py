@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -99,7 +100,7 @@ def test_tokens_at_the_edge_of_a_dtype(
     sids = [(last, 0), (last, last), (0, last), (last - 1, 1)]
     world = World.of(sids, size, layout=layout)
     world.index.save(tmp_path / "index")
-    loaded = World(Index.load(tmp_path / "index"), world.trie)
+    loaded = replace(world, index=Index.load(tmp_path / "index"))
     trial = Trial(subject, loaded)
     found = trial.host(trial.walk([4, 4]))
     assert sorted(map(tuple, found.tokens[0].tolist())) == sorted(sids)

@@ -15,6 +15,7 @@ from beamsieve_conformance.trial import Trial, World
 from beamsieve_conformance.vectors import floats, read
 
 CASES = {case["about"]: case for case in read("searches")}
+TARGETED = {case["about"]: case for case in read("targeting")}
 EXACT = ("tokens", "rows", "parents", "finished", "count")
 
 
@@ -23,6 +24,16 @@ def needed(case: dict[str, Any]) -> pytest.MarkDecorator:
     said = {name for step in case["steps"] for name in step["inputs"]}
     names = [f"normalizer: {case['normalize']}"]
     names += [f"guidance: {name}" for name in ("bonus", "nudge") if name in said]
+    names += [
+        f"targeting: {'bits' if attribute.get('values') else 'bloom'}"
+        for attribute in case.get("attributes", [])
+    ]
+    asked = [request for request in case.get("requests", []) if request]
+    names += [
+        f"targeting: {name}"
+        for name in ("allow", "exclude")
+        if any(request.get(name) is not None for request in asked)
+    ]
     lengths = {len(sid) for sid in case["catalog"]["sids"]}
     if len(lengths) > 1 or case["catalog"]["end_token"]:
         names.append(features.VARIABLE_LENGTH)
@@ -38,8 +49,16 @@ def inputs_of(step: dict[str, Any], dtype: str = "float32") -> Inputs:
 def world_of(case: dict[str, Any]) -> World:
     """The catalog of a case."""
     given = case["catalog"]
+    partition = case.get("partition", {})
     return World.of(
-        given["sids"], given["codebooks"], items=given["items"], end_token=given["end_token"]
+        given["sids"],
+        given["codebooks"],
+        items=given["items"],
+        end_token=given["end_token"],
+        attributes=case.get("attributes", ()),
+        rules=case.get("rules"),
+        static=partition.get("static"),
+        dynamic=tuple(partition["dynamic"]) if "dynamic" in partition else None,
     )
 
 
@@ -116,3 +135,19 @@ def test_search_in_another_dtype_is_right(subject: Subject, about: str, dtype: s
     beams = trial.begin(case["batch"], case["prefix"])
     for step in case["steps"]:
         beams = trial.step(beams, step["width"], inputs_of(step, dtype))
+
+
+@pytest.mark.parametrize(
+    "about", [pytest.param(about, marks=needed(case)) for about, case in TARGETED.items()]
+)
+def test_targeted_search_is_as_written_down(subject: Subject, about: str) -> None:
+    case = TARGETED[about]
+    trial = Trial(subject, world_of(case), case["normalize"])
+    tolerance = subject.capabilities.tolerance["float32"]
+    beams = trial.begin(requests=case["requests"])
+    for number, step in enumerate(case["steps"], start=1):
+        beams = trial.take(beams, step["width"], inputs_of(step))
+        check_beams(trial.host(beams), step["beams"], tolerance, number)
+    results = trial.engine.results(beams, k=case["k"])
+    for hits, expected in zip(results, case["results"], strict=True):
+        assert [[hit.item, list(hit.sid)] for hit in hits] == [entry[:2] for entry in expected]
