@@ -22,10 +22,10 @@ from beamsieve.models.progress import progress_bar
 from beamsieve.models.training import TrainingReport, TrainingSettings, train
 
 _CONFIG = DecoConfig(
-    width=64, layers=2, heads=2, decoder_width=64, decoder_layers=1, longest=12, dropout=0.1
+    width=64, layers=2, heads=2, decoder_width=64, decoder_layers=1, longest=12, dropout=0.0
 )
 _SETTINGS = TrainingSettings(
-    epochs=16,
+    epochs=12,
     batch=64,
     learning_rate=6e-3,
     warm_up_steps=50,
