@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from itertools import pairwise
+from typing import Any
 
 import numpy as np
 import pytest
@@ -150,7 +151,7 @@ def test_all_logits_equal_still_keeps_the_contracts_order(manner):
     )
     for vocabulary in CODEBOOKS:
         places = beams.rows.shape[1]
-        given = (
+        given: dict[str, Any] = (
             {"logits": torch.zeros(2, places, vocabulary)}
             if manner == "logits"
             else {"hidden": torch.zeros(2, places, 4), "head": torch.zeros(vocabulary, 4)}
@@ -285,7 +286,8 @@ def test_float32_products_stay_float32_where_the_process_allows_less():
     try:
         torch.set_float32_matmul_precision("medium")
         with true_float32(torch.device("cpu")):
-            assert torch.backends.mkldnn.matmul.fp32_precision == "ieee"
+            settings: Any = torch.backends.mkldnn
+            assert settings.matmul.fp32_precision == "ieee"
         again = engine._backend.step(beams, inputs, "catalog")
         assert torch.get_float32_matmul_precision() == "medium"
     finally:

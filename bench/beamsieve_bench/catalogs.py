@@ -1,0 +1,69 @@
+"""The catalogs that the measurements use: distinct, sorted, skewed semantic IDs.
+
+Real catalogs are no uniform sample. A few tokens of each prefix are popular and most are rare, so a
+table holds hub rows next to a long tail of rows with a single child, and the popular tokens of one
+prefix are not those of another. Uniform semantic IDs would hide all of this.
+
+So level 1 is drawn near uniformly, and every deeper token is drawn by popularity: u uniform in
+[0, 1), rank floor(V · u²), which makes rank r the rarer the larger it is. The ranks are then turned
+round the codebook by an amount that the prefix determines, so that each prefix has popular tokens
+of its own. Rows are drawn until enough distinct ones remain. Equal arguments give equal bytes.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+_SPARE = 1.15
+_PRIME = 1_000_003
+
+
+class Workload(NamedTuple):
+    """A catalog's size: N semantic IDs of ``length`` levels with V tokens each."""
+
+    items: int
+    vocabulary: int
+    length: int
+
+
+WORKLOADS = {
+    "S1": Workload(1_000_000, 2048, 4),
+    "Z1": Workload(10_000_000, 2048, 4),
+    "Z2": Workload(10_000_000, 512, 4),
+    "Z3": Workload(10_000_000, 8192, 3),
+}
+"""S1 is for processors, Z1 to Z3 are for graphics cards. Hidden states have 256 numbers in all."""
+
+
+def skewed_sids(workload: Workload, seed: int = 0) -> NDArray[np.int32]:
+    """int32 [N, L] in lexicographic order, without repetition; fewer where the draw had fewer.
+
+    Raises:
+        ValueError: V to the power of L does not fit 63 bits.
+    """
+    items, vocabulary, length = workload
+    if vocabulary**length >= 1 << 63:
+        raise ValueError(f"{vocabulary}**{length} semantic IDs cannot be numbered in 63 bits.")
+    draw = np.random.default_rng(seed)
+    uniform = draw.random((int(items * _SPARE), length))
+    token = (uniform[:, 0] * vocabulary).astype(np.int64)
+    turn = token.copy()
+    # A semantic ID as one number in base V: distinct ones are found, and sorted, as integers.
+    number = token.copy()
+    for level in range(1, length):
+        rank = (uniform[:, level] ** 2 * vocabulary).astype(np.int64)
+        token = (rank + turn * 7919) % vocabulary
+        turn = (turn * 31 + token * 17 + 5) % _PRIME
+        number = number * vocabulary + token
+    del uniform
+    number = np.unique(number)
+    if len(number) > items:
+        number = np.sort(draw.permutation(number)[:items])
+    place = vocabulary ** np.arange(length - 1, -1, -1, dtype=np.int64)
+    sids = np.empty((len(number), length), np.int32)
+    for level in range(length):
+        sids[:, level] = number // place[level] % vocabulary
+    return sids
