@@ -62,7 +62,16 @@ def train(
     learning_rate: Annotated[float, typer.Option(help="After the warm-up.")] = 1e-3,
     patience: Annotated[
         int, typer.Option(min=1, help="Epochs without a better validation loss before the end.")
-    ] = 10,
+    ] = 15,
+    drop_history: Annotated[
+        float, typer.Option(help="Chance that an item of a history is left out of one epoch.")
+    ] = 0.5,
+    label_smoothing: Annotated[
+        float, typer.Option(help="Share of every target spread over its whole codebook.")
+    ] = 0.0,
+    dropout: Annotated[float, typer.Option(help="The model's.")] = 0.2,
+    model_width: Annotated[int, typer.Option(min=1, help="Of backbone and decoder.")] = 64,
+    layers: Annotated[int, typer.Option(min=1, help="Of the backbone.")] = 2,
     seed: Annotated[int, typer.Option(min=0, help="Of everything random.")] = 0,
     threads: Annotated[
         int | None, typer.Option(min=1, help="CPU threads; torch's own choice by default.")
@@ -77,16 +86,22 @@ def train(
 ) -> None:
     """Train a small generator on histories of an index's items."""
     check_folder(output)
+    from beamsieve.models.deco import DecoConfig
     from beamsieve.models.training import TrainingSettings
     from beamsieve.models.training import train as train_model
 
     _check_device(device)
+    config = DecoConfig(
+        width=model_width, decoder_width=model_width, layers=layers, dropout=dropout
+    )
     settings = TrainingSettings(
         epochs=epochs,
         minutes=minutes,
         batch=batch,
         learning_rate=learning_rate,
         patience=patience,
+        drop_history=drop_history,
+        label_smoothing=label_smoothing,
         seed=seed,
         threads=threads,
         device=device,
@@ -95,6 +110,7 @@ def train(
         _read(histories, column),
         index,
         output,
+        config=config,
         settings=settings,
         unknown=unknown,
         resume=resume,
