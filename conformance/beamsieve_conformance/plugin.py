@@ -87,7 +87,7 @@ def pytest_configure(config: pytest.Config) -> None:
         known = deviations.read(given) if given else deviations.find(subject.name, subject.package)
     except (BeamsieveError, deviations.DeviationError) as error:
         raise pytest.UsageError(str(error)) from error
-    examples = config.getoption("examples") or (12 if quick else 100)
+    examples = config.getoption("examples") or (12 if quick else 250)
     config.stash[KEY] = Run(subject, quick, examples, known)
     if config.args_source is not pytest.Config.ArgsSource.ARGS:
         config.args = [str(SUITE)]
