@@ -30,6 +30,7 @@ KNOWN: dict[str, tuple[str, ...]] = {
 
 VARIABLE_LENGTH = "variable length"
 DETERMINISTIC = "deterministic"
+GRAPH = "CUDA graph"
 
 
 def declared(capabilities: Capabilities) -> set[str]:
@@ -47,6 +48,8 @@ def declared(capabilities: Capabilities) -> set[str]:
         names.add(VARIABLE_LENGTH)
     if capabilities.deterministic:
         names.add(DETERMINISTIC)
+    if capabilities.graph:
+        names.add(GRAPH)
     return names
 
 

@@ -160,20 +160,31 @@ def package_folder(package: str) -> Path:
 def installed_kernels() -> dict[str, tuple[Path, tuple[str, ...]]]:
     """Per backend of this distribution, its package's folder and the kernel sources it declares.
 
-    The class is read, not imported: its array library need not be installed here.
+    A backend whose array library is not installed here cannot be imported; then its class is read
+    instead.
     """
     found = {}
     for entry in importlib.metadata.distribution(DISTRIBUTION).entry_points.select(group=GROUP):
         top, _, rest = entry.module.partition(".")
         folder = package_folder(top)
-        home = folder.joinpath(*rest.split(".")) if rest else folder
-        files = sorted(home.rglob("*.py")) if home.is_dir() else [home.with_suffix(".py")]
-        found[entry.name] = (folder, _kernel_sources(files, entry.attr))
+        try:
+            sources = tuple(entry.load().kernel_sources)
+        except ImportError:
+            home = folder.joinpath(*rest.split(".")) if rest else folder
+            files = sorted(home.rglob("*.py")) if home.is_dir() else [home.with_suffix(".py")]
+            sources = read_kernel_sources(files, entry.attr)
+        found[entry.name] = (folder, sources)
     return found
 
 
-def _kernel_sources(files: list[Path], class_name: str) -> tuple[str, ...]:
-    """The value of ``kernel_sources`` in the class of that name; empty where it sets none."""
+def read_kernel_sources(files: Sequence[Path], class_name: str) -> tuple[str, ...]:
+    """The value of ``kernel_sources`` in the class of that name, without importing it.
+
+    It must be a plain tuple of texts; empty where the class sets none.
+
+    Raises:
+        LookupError: no such class in these files.
+    """
     for file in files:
         for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
             if isinstance(node, ast.ClassDef) and node.name == class_name:

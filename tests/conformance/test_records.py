@@ -8,7 +8,13 @@ from typing import Any
 
 import pytest
 
-from beamsieve_conformance.records import check_records, installed_kernels, main, sha256
+from beamsieve_conformance.records import (
+    check_records,
+    installed_kernels,
+    main,
+    read_kernel_sources,
+    sha256,
+)
 
 ROOT = Path(__file__).parents[2]
 
@@ -77,7 +83,22 @@ def test_a_record_that_proves_too_little_is_named(
     assert said in found
 
 
-def test_kernels_are_found_without_importing_the_backend() -> None:
+def test_kernels_are_read_where_the_backend_cannot_be_imported(tmp_path: Path) -> None:
+    source = tmp_path / "backend.py"
+    source.write_text(
+        "import no_such_library\n"
+        "class Other:\n    kernel_sources = ('other.cu',)\n"
+        "class Fast(Backend):\n    name = 'fast'\n"
+        "    kernel_sources: ClassVar[tuple[str, ...]] = ('common.cuh', 'step.cu')\n"
+        "class Plain(Backend):\n    name = 'plain'\n"
+    )
+    assert read_kernel_sources([source], "Fast") == ("common.cuh", "step.cu")
+    assert read_kernel_sources([source], "Plain") == ()
+    with pytest.raises(LookupError, match="Missing"):
+        read_kernel_sources([source], "Missing")
+
+
+def test_every_declared_kernel_is_a_file() -> None:
     found = installed_kernels()
     assert set(found) >= {"reference", "torch"}
     for folder, sources in found.values():

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import numpy as np
@@ -12,6 +13,7 @@ from numpy.typing import NDArray
 import beamsieve_spec as spec
 from beamsieve.interface import Beams, Normalize
 from beamsieve_conformance.compare import HostBeams, allowed
+from beamsieve_conformance.oracle import Inputs
 from beamsieve_conformance.subject import Subject
 from beamsieve_conformance.trial import Trial, World
 
@@ -125,6 +127,63 @@ def test_a_search_ends_on_the_index_that_it_began_on(subject: Subject) -> None:
     assert [hit.sid for hit in trial.engine.results(beams)[0]] == [(0, 1, 2), (0, 2, 1)]
     fresh = trial.engine.begin(batch=1)
     assert fresh.fingerprint == trial.engine.index.fingerprint
+
+
+def test_parents_say_how_to_reorder_a_cache(subject: Subject) -> None:
+    # A cache row per beam, reordered by parents at each step, always holds the beam's own prefix.
+    trial = Trial(subject, World.of(catalog(), CODEBOOKS))
+    head = heads()
+    beams = trial.begin(2)
+    cache = np.zeros((2, 1, 0), np.int64)
+    for level, width in enumerate((9, 40, 25)):
+        hidden = subject.put(states(trial.host(beams).tokens))
+        beams = trial.call(beams, width, {"hidden": hidden, "head": subject.put(head[level])})
+        held = trial.host(beams)
+        parents = np.maximum(held.parents, 0)
+        cache = np.take_along_axis(cache, parents[..., None], axis=1)
+        cache = np.concatenate([cache, held.tokens[..., -1:]], axis=2)
+        real = np.arange(width) < held.count[:, None]
+        assert cache[real].tolist() == held.tokens[real].tolist()
+
+
+def test_a_plan_changes_nothing_but_the_time(subject: Subject) -> None:
+    trial = Trial(subject, World.of(catalog(), CODEBOOKS))
+    head, rng = heads(), np.random.default_rng(3)
+    for width in (6, 9):
+        subject.require(width=width)
+    plan = trial.engine.warm_up(2, [6, 9, 9], [subject.put(each) for each in head], repeats=1)
+    assert set(plan.steps) <= set(subject.capabilities.projections)
+    beams = trial.begin(2)
+    for level, width in enumerate((6, 9, 9)):
+        _, places, _ = trial.shape(beams)
+        hidden = rng.standard_normal((2, places, DEPTH)).astype(np.float32)
+        beams = trial.step(beams, width, Inputs(hidden=hidden, head=head[level]))
+
+
+def test_the_index_may_be_swapped_under_running_searches(subject: Subject) -> None:
+    # Whatever index a search began on, its results are that index's.
+    low, high = ([(a + 4 * n, b) for a in range(4) for b in range(3)] for n in (0, 1))
+    worlds = [World.of(sids, 8) for sids in (low, high)]
+    trial = Trial(subject, worlds[0])
+    allowed_sids = {
+        world.index.fingerprint: set(sids) for world, sids in zip(worlds, (low, high), strict=True)
+    }
+
+    def decode(_: int) -> None:
+        beams = trial.begin(2)
+        while beams.step < 2:
+            values = np.zeros((2, beams.width, beams.search.index.codebooks[beams.step]))
+            arguments = {"logits": subject.put(values.astype(np.float32))}
+            beams = trial.call(beams, 12, arguments)
+        for hits in trial.engine.results(beams, k=12):
+            assert {hit.sid for hit in hits} == allowed_sids[beams.fingerprint]
+
+    with ThreadPoolExecutor(4) as pool:
+        running = [pool.submit(decode, n) for n in range(40)]
+        for turn in range(20):
+            trial.engine.replace(worlds[turn % 2].index)
+        for search in running:
+            search.result()
 
 
 # From beams to items
