@@ -50,10 +50,11 @@ class Batch:
 
     def value(self, row: int) -> Any:
         """What the row held."""
-        if self.values is None:
-            return self.sids[row]
-        value = self.values[row]
-        return value.as_py() if isinstance(value, pa.Scalar) else value
+        return _plain((self.sids if self.values is None else self.values)[row])
+
+    def rule(self, row: int) -> Any:
+        """The row's rules as they were given."""
+        return None if self.rules is None else _plain(self.rules[row])
 
 
 @dataclass(frozen=True)
@@ -166,7 +167,8 @@ class Rows:
                 why = bad_rules[row]
             else:
                 why = why_bad(batch.sids[row].tolist(), sizes)
-            self.rejects.add(batch.source, batch.unit, batch.label(row), why, batch.value(row))
+            value = batch.rule(row) if why is bad_rules.get(row) else batch.value(row)
+            self.rejects.add(batch.source, batch.unit, batch.label(row), why, value)
         kept = _Kept(batch, batch.sids, ids, batch.titles, rule_sets, batch.labels)
         self._kept.append(kept.take(np.flatnonzero(~bad)) if bad.any() else kept)
 
@@ -263,6 +265,10 @@ def _proper_prefixes(sids: NDArray[np.int32]) -> NDArray[np.int64]:
     is_prefix = np.zeros(len(first), np.bool_)
     is_prefix[:-1] = order.difference[first[1:]] == sizes[:-1]
     return np.sort(order.rows[is_prefix[order.leaf_of_row()]])
+
+
+def _plain(value: Any) -> Any:
+    return value.as_py() if isinstance(value, pa.Scalar) else value
 
 
 def _label(labels: Any, row: int) -> Any:

@@ -171,6 +171,8 @@ def read_attributes(source: str | Path | Sequence[Mapping[str, Any]]) -> list[At
 
 def plain_value(value: Any) -> Value | None:
     """The value as a Python integer or string (one that UTF-8 can write); None if it is neither."""
+    if type(value) is str and value.isascii():
+        return value
     if isinstance(value, (bool, np.bool_)):
         return None
     if isinstance(value, (int, np.integer)):

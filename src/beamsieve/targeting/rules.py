@@ -19,7 +19,7 @@ import json
 import marshal
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple, cast
 
 import numpy as np
 import pyarrow as pa
@@ -44,8 +44,7 @@ class _UnusableError(Exception):
     """A rule that cannot be used; its text is a clause."""
 
 
-@dataclass(frozen=True)
-class BitSet:
+class BitSet(NamedTuple):
     """What a rule accepts of a bit attribute: bit 0 for "no rule", bit i for its i-th value."""
 
     mask: int
@@ -56,8 +55,7 @@ class BitSet:
         return self.mask == 0
 
 
-@dataclass(frozen=True)
-class ValueSet:
+class ValueSet(NamedTuple):
     """What a rule says about a Bloom attribute: nothing, or the values it accepts or refuses."""
 
     kind: int
@@ -81,25 +79,19 @@ class RuleSets:
             everything if attribute.bloom is None else ValueSet(NO_RULE, ())
         ]
         self._numbers: dict[BitSet | ValueSet, int] = {self.sets[0]: 0}
-        self._seen: dict[bytes | str, int | str] = {}
+        self._seen: dict[bytes | str | None, int | str] = {None: 0}
 
-    def number(self, rule: Any) -> int | str:
-        """The number of the set that a rule stands for; or, as a clause, why it cannot be used."""
-        if rule is None:
-            return 0
-        try:
-            # The quickest key that keeps 1, 1.0 and True apart; it never leaves this process.
-            key: bytes | str = marshal.dumps(rule, 0)
-        except ValueError:
-            key = repr(rule)
-        found = self._seen.get(key)
-        if found is None:
-            try:
-                found = self._add(self._read(rule))
-            except _UnusableError as error:
-                found = f"the rule on {self.attribute.name!r} {error}"
-            self._seen[key] = found
-        return found
+    def numbers(self, rules: Sequence[Any]) -> list[int | str]:
+        """For each rule, the number of its set; or, as a clause, why it cannot be used."""
+        keys = _keys(rules)
+        seen = self._seen
+        for key, rule in dict(zip(keys, rules, strict=True)).items():
+            if key not in seen:
+                try:
+                    seen[key] = self._add(self._read(rule))
+                except _UnusableError as error:
+                    seen[key] = f"the rule on {self.attribute.name!r} {error}"
+        return [seen[key] for key in keys]
 
     def _add(self, meant: BitSet | ValueSet) -> int:
         number = self._numbers.setdefault(meant, len(self.sets))
@@ -142,15 +134,15 @@ class RuleSets:
         values = rule[part]
         if not isinstance(values, _LISTS):
             raise _UnusableError(f"gives {values!r} as {part!r}, but must give a list")
-        plain = []
-        for given in values:
-            value = plain_value(given)
-            if value is None:
-                raise _UnusableError(f"names {given!r}, which is neither a string nor an integer")
-            if self.attribute.bloom is None and value not in self._places:
-                raise _UnusableError(f"names {value!r}, which is not among its declared values")
-            plain.append(value)
-        return plain
+        plain = [plain_value(value) for value in values]
+        if None in plain:
+            wrong = list(values)[plain.index(None)]
+            raise _UnusableError(f"names {wrong!r}, which is neither a string nor an integer")
+        if self.attribute.bloom is None:
+            for value in plain:
+                if value not in self._places:
+                    raise _UnusableError(f"names {value!r}, which is not among its declared values")
+        return cast("list[int | str]", plain)
 
     def _bound(self, rule: Mapping[str, Any], part: str) -> int | None:
         if part not in rule:
@@ -161,6 +153,15 @@ class RuleSets:
         if self.attribute.bloom is not None or not self._integers:
             raise _UnusableError("is an interval, but its declared values are not integers")
         return bound
+
+
+def _keys(rules: Sequence[Any]) -> list[bytes | str | None]:
+    """A key per rule that keeps 1, 1.0 and True apart; it never leaves this process."""
+    dumps = marshal.dumps
+    try:
+        return [None if rule is None else dumps(rule, 0) for rule in rules]
+    except ValueError:  # NumPy numbers and other objects, which marshal does not know
+        return [None if rule is None else repr(rule) for rule in rules]
 
 
 class RuleReader:
@@ -208,7 +209,7 @@ class RuleReader:
         for row, rule in enumerate(rules):
             if rule is None:
                 rules[row] = {}
-            elif not isinstance(rule, Mapping):
+            elif type(rule) is not dict and not isinstance(rule, Mapping):
                 bad[row] = (_KIND, f"the rules are {rule!r}, but must be a dict of attributes")
                 rules[row] = {}
             elif not rule.keys() <= self._names:
@@ -222,7 +223,7 @@ class RuleReader:
         found = np.zeros((len(rules), len(self.sets)), np.int32)
         for column, sets in enumerate(self.sets):
             name = sets.attribute.name
-            numbers = [sets.number(rule.get(name)) for rule in rules]
+            numbers = sets.numbers([rule.get(name) for rule in rules])
             try:
                 found[:, column] = numbers
             except ValueError:
