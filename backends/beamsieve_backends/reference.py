@@ -8,7 +8,7 @@ shares no table, no row arithmetic and no selection with the others.
 from __future__ import annotations
 
 import platform
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, ClassVar
 
 import numpy as np
@@ -27,6 +27,8 @@ from beamsieve.interface import (
     Search,
     StepInputs,
 )
+from beamsieve.targeting import StepMatchers
+from beamsieve_spec.trie import SID
 
 _DLPACK_CPU = 1
 
@@ -50,6 +52,7 @@ class ReferenceBackend(Backend):
         return Capabilities(
             dtypes=("float32", "float16", "float64"),
             projections=("full",),
+            targeting=("bits", "bloom", "allow", "exclude"),
             tolerance={"float32": 1e-6, "float16": 1e-6, "float64": 1e-6},
         )
 
@@ -91,7 +94,12 @@ class ReferenceBackend(Backend):
         # An overflowing or meaningless number is data here: the specification says what it means.
         with np.errstate(all="ignore"):
             found = spec.candidates(
-                beams.search.tables, _as_spec(beams), logits, normalize, inputs.bonus
+                beams.search.tables,
+                _as_spec(beams),
+                logits,
+                normalize,
+                inputs.bonus,
+                _permits(beams.search),
             )
             scores = found.scores.astype(np.float32)
         return Candidates(found.tokens, scores, found.rows)
@@ -129,7 +137,7 @@ class ReferenceBackend(Backend):
             if hasattr(value, "__dlpack_device__"):
                 if int(value.__dlpack_device__()[0]) == _DLPACK_CPU:
                     return np.from_dlpack(value)
-                raise ValueError(f"it is on {value.device}, and this engine runs on cpu")
+                raise ValueError("it is on another device, and this engine runs on cpu")
             if hasattr(value, "__array_interface__"):
                 return np.asarray(value)
         except (BufferError, RuntimeError, TypeError, ValueError) as error:
@@ -141,6 +149,43 @@ class ReferenceBackend(Backend):
     def to_host(self, array: Array) -> NDArray[Any]:
         """The array itself."""
         return np.asarray(array)
+
+
+def _permits(search: Search) -> Callable[[int, SID], bool] | None:
+    """The tests of targeting, on the index's own matchers and the encoded requests."""
+    asked = search.requests
+    if asked is None:
+        return None
+    index, trie = search.index, search.tables
+    matchers = None if index.matchers is None else index.matchers.steps
+
+    def permits(b: int, prefix: SID) -> bool:
+        first, behind = trie.leaf_interval[prefix]
+        listed = asked.leaves[asked.leaf_starts[b] : asked.leaf_starts[b + 1]]
+        inside = int(np.searchsorted(listed, behind) - np.searchsorted(listed, first))
+        if asked.leaf_mode[b] == 1 and not inside:
+            return False
+        if asked.leaf_mode[b] == 2 and inside == behind - first:
+            return False
+        if matchers is None:
+            return True
+        step, entry = matchers[len(prefix) - 1], trie.row[prefix]
+        parts = [entry]
+        if step.part_starts is not None:
+            parts = list(range(step.part_starts[entry], step.part_starts[entry + 1]))
+        return any(passes(step, part, b) for part in parts)
+
+    def passes(step: StepMatchers, part: int, b: int) -> bool:
+        row = step.bits.rows[step.bits.index[part]]
+        if ((row & asked.bits[b]) != asked.bits[b]).any():
+            return False
+        for table, signed, count in zip(step.blooms, asked.bloom, asked.bloom_count, strict=True):
+            mine, row = signed[b, : count[b]], table.rows[table.index[part]]
+            if len(mine) and not ((row & mine) == mine).all(axis=1).any():
+                return False
+        return True
+
+    return permits
 
 
 def _as_spec(beams: Beams) -> spec.Beams:

@@ -24,8 +24,10 @@ from beamsieve.interface import Beams, Candidates, Capabilities
 from beamsieve.plan import Plan
 from beamsieve.registry import list_backends
 from beamsieve.results import Hit, RequestHits
+from beamsieve.targeting import Attribute, UnreachableItemWarning
 
 __all__ = [
+    "Attribute",
     "BackendError",
     "Beams",
     "BeamsieveError",
@@ -42,5 +44,6 @@ __all__ = [
     "Plan",
     "RequestError",
     "RequestHits",
+    "UnreachableItemWarning",
     "list_backends",
 ]

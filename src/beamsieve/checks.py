@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from beamsieve.errors import BackendError, InputError
-from beamsieve.interface import Backend, Beams, Normalize, StepInputs
+from beamsieve.interface import Backend, Beams, Normalize, RequestFilters, StepInputs
 
 if TYPE_CHECKING:
     from beamsieve.index import Index
@@ -83,6 +83,44 @@ def given_prefixes(
             tokens[b] = given
             rows[b], finished[b] = place
     return tokens, rows, finished
+
+
+def request_filters(
+    backend: Backend, index: Index, requests: Any, batch: int
+) -> tuple[RequestFilters, tuple[Any, ...]] | None:
+    """The requests' targeting, encoded and as given; None where no request has any.
+
+    Raises:
+        RequestError: a request cannot be read; names it by its place.
+        BackendError: the backend cannot test what is asked for.
+    """
+    if requests is None:
+        return None
+    filters = index.encode_requests(requests, batch)
+    if all(request is None for request in requests):
+        return None
+    asked = {
+        "bits": bool(filters.bits.any()),
+        "bloom": any(bool(count.any()) for count in filters.bloom_count),
+        "allow": bool((filters.leaf_mode == 1).any()),
+        "exclude": bool((filters.leaf_mode == 2).any()),
+    }
+    can = backend.capabilities.targeting
+    missing = [feature for feature, wanted in asked.items() if wanted and feature not in can]
+    if missing:
+        raise BackendError(
+            f"The backend {backend.name!r} on {backend.device} cannot decide {_listed(missing)}, "
+            f"which these requests ask for; it offers {_listed(can) if can else 'no targeting'}."
+        )
+    return filters, tuple(None if one is None else _kept(one) for one in requests)
+
+
+def _kept(request: Mapping[str, Any]) -> dict[str, Any]:
+    """A copy of a request, so that what its owner does to it later changes no results."""
+    return {
+        name: list(value) if isinstance(value, Iterable) and not isinstance(value, str) else value
+        for name, value in request.items()
+    }
 
 
 def step_inputs(

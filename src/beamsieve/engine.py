@@ -26,7 +26,7 @@ from beamsieve.interface import (
 )
 from beamsieve.plan import Plan
 from beamsieve.registry import open_backend
-from beamsieve.results import RequestHits, generated_items, hits_of
+from beamsieve.results import RequestHits, exactly_eligible, generated_items, hits_of
 
 Score = Callable[[int, Beams], Any]
 """``score(step, beams)``: for the step about to be decoded, counted from 1, the logits, or
@@ -166,12 +166,16 @@ class Engine:
 
         Args:
             batch: B; may be left out where ``prefix`` says it.
-            requests: the targeting of each request, or None without any.
+            requests: per request a dict of what is known of its viewer, by attribute, with
+                ``allow`` (only these items) and ``exclude`` (not these items) if wanted; None for
+                a request without targeting. ``{}`` says that nothing is known of the viewer.
             prefix: [B, p] tokens that each request's semantic IDs must begin with. A prefix that
                 no semantic ID begins with leaves its request empty.
 
         Raises:
             InputError: a batch below 1, or prefixes that do not fit it.
+            RequestError: a request cannot be read.
+            BackendError: the backend cannot decide what a request asks for.
         """
         if prefix is not None and not isinstance(prefix, (list, tuple)):
             prefix = prefix.tolist()
@@ -180,13 +184,11 @@ class Engine:
                 raise InputError("begin needs batch, the number of requests.")
             batch = len(prefix)
         batch = checks.whole_number(batch, "batch")
-        if requests is not None:
-            raise BackendError(
-                f"The backend {self._backend.name!r} offers no targeting, so requests must be None."
-            )
         loaded = self._loaded
         tokens, rows, finished = checks.given_prefixes(loaded.index, prefix, batch)
-        search = Search(loaded.index, loaded.tables, batch, None)
+        targeting = checks.request_filters(self._backend, loaded.index, requests, batch)
+        filters, asked = targeting or (None, None)
+        search = Search(loaded.index, loaded.tables, batch, filters, asked)
         return self._backend.begin(search, tokens, rows, finished)
 
     def step(
@@ -305,7 +307,9 @@ class Engine:
         """Each request's ``k`` best items, or as many as there are.
 
         Several items on one semantic ID come in input order, under one score; an item that two
-        semantic IDs reach counts once, at its best score.
+        semantic IDs reach counts once, at its best score. Where the search has targeting, the
+        items' exact rules are applied, and each request's :class:`RequestHits` says how many items
+        they removed.
 
         Raises:
             InputError: levels are left to decode, or k is below 1.
@@ -321,7 +325,10 @@ class Engine:
                 f"{beams.step} of {index.length} levels are decoded; results needs all of them."
             )
         found = generated_items(index, scores, rows, count)
-        return hits_of(index, found, count, k)
+        if beams.search.asked is None:
+            return hits_of(index, found, count, k)
+        keep, reasons = exactly_eligible(beams.search, found, count)
+        return hits_of(index, found, count, k, keep, reasons)
 
     def warm_up(
         self,

@@ -65,6 +65,8 @@ class Search:
     batch: int
     requests: RequestFilters | None
     """The requests' targeting on the host; None where no request has any."""
+    asked: tuple[Any, ...] | None = None
+    """The requests as the caller gave them, for the exact rules at the end; None likewise."""
     device_requests: Any = None
     """The same as the backend keeps it on its device."""
 

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 if TYPE_CHECKING:
     from beamsieve.index import Index
+    from beamsieve.interface import Search
 
 ItemId = int | str
 
@@ -51,6 +52,13 @@ class RequestHits(Sequence[Hit]):
 
     def __len__(self) -> int:
         return len(self.hits)
+
+    @property
+    def pass_rate(self) -> float:
+        """The share of generated items that the exact rules left; 1 where nothing was generated."""
+        if not self.generated_items:
+            return 1.0
+        return 1 - self.removed_items / self.generated_items
 
     @property
     def items(self) -> list[ItemId]:
@@ -100,6 +108,32 @@ def generated_items(
     first.sort()
     beam = beam[first]
     return Generated(requests[first], numbers[first], leaves[beam], scores[beam])
+
+
+def exactly_eligible(
+    search: Search, found: Generated, count: NDArray[np.int64]
+) -> tuple[NDArray[np.bool_], list[str]]:
+    """bool [n]: which items the exact rules leave; and per request why nothing would be left."""
+    assert search.asked is not None
+    assert search.requests is not None
+    keep = np.ones(len(found.numbers), np.bool_)
+    bounds = np.searchsorted(found.requests, np.arange(len(search.asked) + 1))
+    reasons = []
+    for b, request in enumerate(search.asked):
+        mine = slice(bounds[b], bounds[b + 1])
+        if request is not None:
+            keep[mine] = search.index.eligible(request, found.numbers[mine], b)
+        listed = search.requests.leaf_starts[b + 1] - search.requests.leaf_starts[b]
+        if search.requests.leaf_mode[b] == 1 and not listed:
+            reasons.append("allow, less exclude, names no item of this index")
+        elif request is not None and not count[b]:
+            reasons.append(
+                "no beam is left: no item that the request may see lies below its prefix, or every "
+                "candidate died"
+            )
+        else:
+            reasons.append(_reason(int(count[b]), mine.stop - mine.start))
+    return keep, reasons
 
 
 def hits_of(

@@ -220,7 +220,7 @@ class TestHubs:
             engine.begin(1), self.beams, logits=np.zeros((1, 1, self.beams), np.float32)
         )
         hidden, head = torch.randn(1, self.beams, 4), torch.randn(self.size, 4)
-        tables = beams.search.tables
+        tables = beams.search.tables.tables
         inputs = StepInputs(50, hidden=hidden, head=head, projection="selective")
         tiles = expand(tables[1], beams, block_rows(self.beams))
         degrees = self.size + self.beams - 1

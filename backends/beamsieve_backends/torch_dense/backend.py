@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import platform
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any, ClassVar
 
 import numpy as np
@@ -28,7 +29,13 @@ from beamsieve.interface import (
 from beamsieve_backends.torch_dense.products import block_rows, full_logits, selective_logits
 from beamsieve_backends.torch_dense.scores import Scored, scored, with_guidance
 from beamsieve_backends.torch_dense.selection import Survivors, keep_best, survivors
-from beamsieve_backends.torch_dense.tables import LARGEST_TILE, DeviceTable, load_tables
+from beamsieve_backends.torch_dense.tables import (
+    LARGEST_TILE,
+    DeviceIndex,
+    DeviceTable,
+    load_index,
+)
+from beamsieve_backends.torch_dense.targeting import kept_slots
 from beamsieve_backends.torch_dense.tiles import expand
 
 _OPTIONS = ("tile", "gemm")
@@ -75,16 +82,17 @@ class TorchBackend(Backend):
             devices=("cpu", "cuda"),
             dtypes=("float32", "bfloat16", "float16"),
             projections=("full", "selective"),
+            targeting=("bits", "bloom", "allow", "exclude"),
             tolerance={"float32": 1e-5, "bfloat16": 1e-5, "float16": 1e-5},
         )
 
-    def load(self, index: Index) -> tuple[DeviceTable, ...]:
-        """The tables as token lists on the device."""
-        return load_tables(index, self._device, self._tile)
+    def load(self, index: Index) -> DeviceIndex:
+        """The tables as token lists on the device, and the matchers."""
+        return load_index(index, self._device, self._tile)
 
-    def device_bytes(self, tables: tuple[DeviceTable, ...]) -> int:
-        """Bytes of all tables on the device."""
-        return sum(table.nbytes for table in tables)
+    def device_bytes(self, tables: DeviceIndex) -> int:
+        """Bytes of tables and matchers on the device."""
+        return tables.nbytes
 
     def begin(
         self,
@@ -94,6 +102,9 @@ class TorchBackend(Backend):
         finished: NDArray[np.bool_],
     ) -> Beams:
         """One beam per request whose prefix is known."""
+        if search.requests is not None:
+            loaded: DeviceIndex = search.tables
+            search = replace(search, device_requests=loaded.targeting.encode(search.requests))
         given = torch.from_numpy(rows).to(self._device)[:, None]
         known = given >= 0
         scores = torch.where(known, 0.0, -torch.inf)
@@ -113,11 +124,13 @@ class TorchBackend(Backend):
     def candidates(self, beams: Beams, inputs: StepInputs, normalize: Normalize) -> Candidates:
         """Tiles laid out side by side, as many slots for each beam as the widest of them needs."""
         batch, places = beams.rows.shape
-        found = self._scored(beams, inputs, normalize)
+        found, kept = self._scored(beams, inputs, normalize)
         tiles = found.tiles
         scores = with_guidance(found.scores(), tiles, inputs.bonus)
         slot = torch.arange(tiles.size, device=self._device)
         filled = slot < tiles.length()[:, None]
+        if kept is not None:
+            filled &= kept
         tokens = tiles.tokens.to(torch.int32)
         if tiles.own is not None:
             tokens = torch.where(tiles.own[:, None], -1, tokens)
@@ -155,7 +168,7 @@ class TorchBackend(Backend):
                 for values in (candidates.tokens, candidates.rows, scores, keys)
             ),
         )
-        return keep_best(beams, beams.search.tables[beams.step], found, width)
+        return keep_best(beams, beams.search.tables.tables[beams.step], found, width)
 
     def add_nudge(self, candidates: Candidates, nudge: Array) -> Array:
         """Gathered by token; a finished beam's slot has none."""
@@ -167,8 +180,8 @@ class TorchBackend(Backend):
     def step(self, beams: Beams, inputs: StepInputs, normalize: Normalize) -> Beams:
         """Score the tiles, find the threshold, look into the tiles that reach it."""
         batch, places = beams.rows.shape
-        table: DeviceTable = beams.search.tables[beams.step]
-        found = self._scored(beams, inputs, normalize)
+        table: DeviceTable = beams.search.tables.tables[beams.step]
+        found, _ = self._scored(beams, inputs, normalize)
         guided = None
         if inputs.bonus is not None or inputs.nudge is not None:
             scores = keys = with_guidance(found.scores(), found.tiles, inputs.bonus)
@@ -178,8 +191,11 @@ class TorchBackend(Backend):
         best = survivors(found, guided, table, (batch, places), inputs.width)
         return keep_best(beams, table, best, inputs.width)
 
-    def _scored(self, beams: Beams, inputs: StepInputs, normalize: Normalize) -> Scored:
-        table: DeviceTable = beams.search.tables[beams.step]
+    def _scored(
+        self, beams: Beams, inputs: StepInputs, normalize: Normalize
+    ) -> tuple[Scored, Tensor | None]:
+        """The step's candidates, and which of them targeting keeps (None for all)."""
+        table: DeviceTable = beams.search.tables.tables[beams.step]
         tiles = expand(table, beams, block_rows(beams.width))
         mass = None
         if self._projection(inputs, table, normalize) == "selective":
@@ -188,7 +204,12 @@ class TorchBackend(Backend):
             logits, mass = full_logits(
                 inputs, table, tiles, beams.width, self._gemm, normalize == "all"
             )
-        return scored(logits, mass, beams.scores.reshape(-1), table, tiles)
+        kept = None
+        if beams.search.device_requests is not None:
+            kept = kept_slots(beams, tiles)
+        base = beams.scores.reshape(-1)
+        over_kept = normalize == "eligible"
+        return scored(logits, mass, base, table, tiles, kept, over_kept), kept
 
     def _projection(
         self, inputs: StepInputs, table: DeviceTable, normalize: Normalize

@@ -46,7 +46,13 @@ class Scored:
 
 
 def scored(
-    logits: Tensor, mass: Mass | None, base: Tensor, table: DeviceTable, tiles: Tiles
+    logits: Tensor,
+    mass: Mass | None,
+    base: Tensor,
+    table: DeviceTable,
+    tiles: Tiles,
+    kept: Tensor | None,
+    over_kept: bool,
 ) -> Scored:
     """Scores from logits.
 
@@ -56,8 +62,15 @@ def scored(
         base: float32 [N]; the beams' scores.
         table: the step's table.
         tiles: the candidates.
+        kept: bool [n, T], which of them targeting keeps; None for all.
+        over_kept: whether the mass is that of the candidates that targeting keeps.
     """
     best = _make_usable(logits, table, tiles)
+    if mass is None and not (over_kept and kept is not None):
+        mass = _mass(logits, best, tiles, len(base))
+    if kept is not None:
+        logits.masked_fill_(~kept, -torch.inf)
+        best = logits.amax(1)
     if mass is None:
         mass = _mass(logits, best, tiles, len(base))
     largest = mass.largest.index_select(0, tiles.beam)

@@ -15,6 +15,7 @@ from torch import Tensor
 
 from beamsieve.index import Index, StepTable
 from beamsieve.index.leaves import tokens_of_entries
+from beamsieve_backends.torch_dense.matchers import DeviceTargeting
 
 LARGEST_TILE = 64
 _SMALL_VOCABULARY = 1 << 15
@@ -64,8 +65,30 @@ class DeviceTable:
         return self.starts.nbytes + self.windows.untyped_storage().nbytes() + ended
 
 
-def load_tables(index: Index, device: torch.device, tile: int | None) -> tuple[DeviceTable, ...]:
-    """Copy all tables to the device; ``tile`` overrides the choice that each table makes."""
+@dataclass(frozen=True)
+class DeviceIndex:
+    """An index on the device.
+
+    Attributes:
+        tables: the step tables.
+        targeting: what the tests of targeting need.
+    """
+
+    tables: tuple[DeviceTable, ...]
+    targeting: DeviceTargeting
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes on the device."""
+        return sum(table.nbytes for table in self.tables) + self.targeting.nbytes
+
+
+def load_index(index: Index, device: torch.device, tile: int | None) -> DeviceIndex:
+    """Copy an index to the device; ``tile`` overrides the choice that each table makes."""
+    return DeviceIndex(_load_tables(index, device, tile), DeviceTargeting(index, device))
+
+
+def _load_tables(index: Index, device: torch.device, tile: int | None) -> tuple[DeviceTable, ...]:
     # A table may be without rows, where all semantic IDs end above it; one empty row does no harm.
     starts = [
         _to(device, table.row_starts if table.rows else np.zeros(2, table.row_starts.dtype))
