@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 import pytest
@@ -10,6 +11,7 @@ import pytest
 from beamsieve.errors import BackendError, BeamsieveError, InputError
 from beamsieve_conformance import arrays, features, model
 from beamsieve_conformance.subject import Subject
+from beamsieve_conformance.targeted import COUNTRY, PLACE
 from beamsieve_conformance.trial import Trial, World
 
 SMALL = [(0, 1), (1, 0), (1, 1)]
@@ -51,8 +53,13 @@ def _try(subject: Subject, feature: str) -> None:
     elif form == "candidates":
         refused(lambda: trial.engine.candidates(beams, logits=subject.put(values)))
     elif kind == "targeting":
-        requests = [{form: [0]}] if form in ("allow", "exclude") else [{"country": "US"}]
-        refused(lambda: trial.engine.begin(batch=1, requests=requests), "target")
+        asked: dict[str, Any] = {form: [0]}
+        if form in ("bits", "bloom"):
+            attribute = COUNTRY if form == "bits" else PLACE
+            world = World.of(SMALL, 2, attributes=[attribute])
+            asked = {attribute["name"]: "US"}
+        targeted = Trial(subject, world, subject.capabilities.normalizers[0])
+        refused(lambda: targeted.engine.begin(batch=1, requests=[asked]), form)
     else:
         pytest.fail(f"the suite knows no way to ask for {feature}")
 

@@ -16,12 +16,14 @@ from beamsieve.interface import (
     Candidates,
     Capabilities,
     Normalize,
+    RequestFilters,
     Search,
     StepInputs,
 )
 
 if TYPE_CHECKING:
     from beamsieve.index import Index, StepTable
+    from beamsieve.targeting import RowTable, StepMatchers
 
 
 @dataclass(frozen=True)
@@ -34,12 +36,17 @@ class Table:
         tokens: int32 [entries + 1]; the last one is never valid, so that entry 0 always exists.
         leaves: int64 [entries + 1]; the leaf of an entry that completes a semantic ID, else -1.
         widest: the most entries of any row.
+        first_leaf, end_leaf: int64 [entries]; an entry leads to the leaves between them.
+        matchers: the targeting rules below each entry; None where the catalog has none.
     """
 
     row_starts: NDArray[np.int64]
     tokens: NDArray[np.int32]
     leaves: NDArray[np.int64]
     widest: int
+    first_leaf: NDArray[np.int64]
+    end_leaf: NDArray[np.int64]
+    matchers: StepMatchers | None
 
 
 class NumpyBackend(Backend):
@@ -59,7 +66,9 @@ class NumpyBackend(Backend):
     def capabilities(self) -> Capabilities:
         """What the engine may ask for; the rest it refuses."""
         return Capabilities(
-            dtypes=("float32", "float16"), tolerance={"float32": 1e-6, "float16": 1e-6}
+            dtypes=("float32", "float16"),
+            targeting=("bits", "bloom", "allow", "exclude"),
+            tolerance={"float32": 1e-6, "float16": 1e-6},
         )
 
     def load(self, index: Index) -> list[Table]:
@@ -75,6 +84,9 @@ class NumpyBackend(Backend):
                     tokens=np.append(entry_tokens(table), np.int32(0)),
                     leaves=np.append(leaves, -1),
                     widest=max(1, table.widest),
+                    first_leaf=index.leaf_starts(depth)[:-1],
+                    end_leaf=index.leaf_ends(depth),
+                    matchers=index.matchers.steps[depth - 1] if index.matchers else None,
                 )
             )
         return tables
@@ -116,17 +128,22 @@ class NumpyBackend(Backend):
         valid = live[..., None] & (slot < (end - first)[..., None])
         entry = np.where(valid, first[..., None] + slot, 0)
         token = table.tokens[entry]
+        requests = beams.search.requests
+        kept = valid if requests is None else valid & keeps(requests, table, entry)
 
         # Score: log-probabilities of those tokens alone.
         logits = usable(all_logits(inputs))
         found = np.where(valid, np.take_along_axis(logits, token, axis=2), -np.inf)
-        mass = logits if normalize == "all" else found
+        if normalize == "all":
+            mass = logits
+        else:
+            mass = found if normalize == "catalog" else np.where(kept, found, -np.inf)
         scores = beams.scores[..., None] + log_softmax(found, mass)
         if inputs.bonus is not None:
             scores = scores + np.take_along_axis(inputs.bonus, token, axis=2)
-        scores = np.where(valid & np.isfinite(scores), scores, -np.inf).astype(np.float32)
-        token = np.where(valid, token, -1)
-        entry = np.where(valid, entry, -1)
+        scores = np.where(kept & np.isfinite(scores), scores, -np.inf).astype(np.float32)
+        token = np.where(kept, token, -1)
+        entry = np.where(kept, entry, -1)
 
         # A finished beam is its own only candidate.
         scores[..., 0] = np.where(beams.finished, beams.scores, scores[..., 0])
@@ -240,3 +257,59 @@ def log_softmax(logits: NDArray[np.float64], mass: NDArray[np.float64]) -> NDArr
     total[total == 0] = np.inf  # nothing has mass: everything dies
     result: NDArray[np.float64] = logits - largest - np.log(total)
     return result
+
+
+def keeps(requests: RequestFilters, table: Table, entry: NDArray[np.int64]) -> NDArray[np.bool_]:
+    """bool [B, M, S]: whether something that its request may see can lie below each entry."""
+    if not len(table.first_leaf):
+        return np.zeros(entry.shape, np.bool_)
+    return passes(requests, table.matchers, entry) & permitted(requests, table, entry)
+
+
+def passes(
+    requests: RequestFilters, matchers: StepMatchers | None, entry: NDArray[np.int64]
+) -> NDArray[np.bool_]:
+    """Whether one part of the entry's matcher holds all bits and one value of each Bloom filter."""
+    passed = np.full(entry.shape, matchers is None)
+    if matchers is None:
+        return passed
+    starts = matchers.part_starts
+    first = entry if starts is None else starts[entry]
+    parts = np.ones_like(entry) if starts is None else starts[entry + 1] - first
+    for part in range(int(parts.max())):
+        row = np.where(part < parts, first + part, first)
+        holds = contains(matchers.bits, row, requests.bits)
+        for rows, values, count in zip(
+            matchers.blooms, requests.bloom, requests.bloom_count, strict=True
+        ):
+            one = np.broadcast_to((count == 0)[:, None, None], entry.shape)
+            for n in range(values.shape[1]):
+                one = one | ((n < count)[:, None, None] & contains(rows, row, values[:, n]))
+            holds &= one
+        passed |= holds
+    return passed
+
+
+def contains(
+    rows: RowTable, row: NDArray[np.integer], asked: NDArray[np.uint64]
+) -> NDArray[np.bool_]:
+    """Whether each row [B, M, S] has all the bits that its request asks for [B, words]."""
+    wanted = asked[:, None, None, :]
+    holds: NDArray[np.bool_] = (rows.rows[rows.index[row]] & wanted) == wanted
+    return holds.all(axis=-1)
+
+
+def permitted(
+    requests: RequestFilters, table: Table, entry: NDArray[np.int64]
+) -> NDArray[np.bool_]:
+    """Whether a leaf that ``allow`` and ``exclude`` leave lies in the entry's interval."""
+    found = np.ones(entry.shape, np.bool_)
+    for b, mode in enumerate(requests.leaf_mode.tolist()):
+        listed = requests.leaves[requests.leaf_starts[b] : requests.leaf_starts[b + 1]]
+        first, end = table.first_leaf[entry[b]], table.end_leaf[entry[b]]
+        inside = np.searchsorted(listed, end) - np.searchsorted(listed, first)
+        if mode == 1:  # only the listed ones
+            found[b] = inside > 0
+        elif mode == 2:  # all but the listed ones
+            found[b] = inside < end - first
+    return found
