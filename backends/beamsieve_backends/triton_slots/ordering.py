@@ -40,7 +40,7 @@ def usable(x):
 @triton.jit
 def packed(key, identity):
     """The int64 that orders candidates: ``ordered(key)`` above, the complement of the id below."""
-    return (ordered(key).to(tl.int64) << 32) | (LARGEST_ID - identity.to(tl.int64))
+    return (ordered(key).to(tl.int64) << 32) | (identity.to(tl.int64) ^ LARGEST_ID)
 
 
 @triton.jit

@@ -37,7 +37,7 @@ def write_best(
 
     Args:
         candidate_keys: int64 [B, CAPACITY]; candidate_scores, candidate_rows likewise (the rows
-            only when CHILD is "given"; some may be dead then, and none otherwise).
+            only when CHILD is "given").
         history: int32 [B, M, T - 1]; out_tokens: int32 [B, W, T].
         CHILD: where a child's row comes from: "given", "dense" (bitmap and rank) or "sparse" (a
             search in the row's tokens, SEARCH_STEPS halvings).
@@ -51,27 +51,20 @@ def write_best(
     n = tl.load(candidate_count + b)
     candidate_keys += b * CAPACITY
     lane = tl.arange(0, OWN)
-    if CHILD == "given":
-        alive = 0
-        for begin in range(0, n, OTHERS):
-            at = begin + tl.arange(0, OTHERS)
-            other = tl.load(candidate_keys + at, mask=at < n, other=NOTHING)
-            alive += tl.sum(((other >> 32).to(tl.int32) > DEAD).to(tl.int32))
-        kept = tl.minimum(alive, W)
-    else:
-        kept = tl.minimum(n, W)
-
+    alive = 0
     for first in range(tl.program_id(1) * OWN, n, tl.num_programs(1) * OWN):
         i = first + lane
         mine = tl.load(candidate_keys + i, mask=i < n, other=NOTHING)
         rank = tl.zeros((OWN,), tl.int32)
-        for begin in range(0, n, OTHERS):
+        alive = 0
+        for begin in tl.range(0, n, OTHERS, loop_unroll_factor=4):
             at = begin + tl.arange(0, OTHERS)
             other = tl.load(candidate_keys + at, mask=at < n, other=NOTHING)
             rank += tl.sum((other[None, :] > mine[:, None]).to(tl.int32), 1)
+            alive += tl.sum(((other >> 32).to(tl.int32) > DEAD).to(tl.int32))
         ordered_key = (mine >> 32).to(tl.int32)
         keep = (i < n) & (rank < W) & (ordered_key > DEAD)
-        identity = LARGEST_ID - (mine & LARGEST_ID)
+        identity = ((mine & LARGEST_ID) ^ LARGEST_ID).to(tl.int32)
         parent = tl.where(keep, identity // V, 0)
         token = tl.where(keep, identity % V, 0)
         row = tl.load(rows + b * M + parent, mask=keep, other=0)
@@ -126,22 +119,23 @@ def write_best(
         where = where[:, None] * T + t[None, :]
         tl.store(out_tokens + where, line, mask=keep[:, None] & (t < T)[None, :])
 
-    for first in range(tl.program_id(1) * OWN, W, tl.num_programs(1) * OWN):
-        place = first + lane
-        empty = (place >= kept) & (place < W)
-        where = b * W + place
-        nothing = tl.full((OWN,), float("-inf"), tl.float32)
-        minus_one = tl.full((OWN,), -1, tl.int64)
-        tl.store(out_keys + where, nothing, mask=empty)
-        tl.store(out_scores + where, nothing, mask=empty)
-        tl.store(out_rows + where, minus_one, mask=empty)
-        tl.store(out_parents + where, minus_one, mask=empty)
-        tl.store(out_finished + where, tl.zeros((OWN,), tl.int8), mask=empty)
-        t = tl.arange(0, T_UP)
-        tl.store(
-            out_tokens + where[:, None] * T + t[None, :],
-            tl.full((OWN, T_UP), -1, tl.int32),
-            mask=empty[:, None] & (t < T)[None, :],
-        )
     if tl.program_id(1) == 0:
+        kept = tl.minimum(alive, W)
         tl.store(out_count + b, kept.to(tl.int64))
+        for first in range(kept, W, OWN):
+            place = first + lane
+            empty = place < W
+            where = b * W + place
+            nothing = tl.full((OWN,), float("-inf"), tl.float32)
+            minus_one = tl.full((OWN,), -1, tl.int64)
+            tl.store(out_keys + where, nothing, mask=empty)
+            tl.store(out_scores + where, nothing, mask=empty)
+            tl.store(out_rows + where, minus_one, mask=empty)
+            tl.store(out_parents + where, minus_one, mask=empty)
+            tl.store(out_finished + where, tl.zeros((OWN,), tl.int8), mask=empty)
+            t = tl.arange(0, T_UP)
+            tl.store(
+                out_tokens + where[:, None] * T + t[None, :],
+                tl.full((OWN, T_UP), -1, tl.int32),
+                mask=empty[:, None] & (t < T)[None, :],
+            )

@@ -1,4 +1,4 @@
-"""Selection, second part: the candidates of the chosen groups, scored once more.
+"""Selection, second part: the candidates of the chosen cells, scored once more.
 
 The logits were never written, so the few groups that matter are projected again, this time one
 product per candidate in float32. A candidate stays when it reaches the threshold (with a margin, as
@@ -10,86 +10,285 @@ from __future__ import annotations
 import triton
 import triton.language as tl
 
-from beamsieve_backends.triton_slots.ordering import packed, usable
+from beamsieve_backends.triton_slots.ordering import (
+    DEAD,
+    LOWEST,
+    NOTHING,
+    ordered,
+    packed,
+    places_of_best,
+    threshold_held,
+    threshold_in_memory,
+    usable,
+)
 
 MARGIN = tl.constexpr(1e-3)
 
 
 @triton.jit
-def score_groups(
-    hidden, head, bias, logits, bonus, nudge, rows, finished, bitmaps,
-    scores, log_sums, group_list, group_count, threshold,
-    candidate_keys, candidate_scores, candidate_count,
-    M, V, LIMIT, CAPACITY,
-    D: tl.constexpr, WORDS: tl.constexpr, GROUP: tl.constexpr, GROUPS_UP: tl.constexpr,
-    GROUPS_A_TIME: tl.constexpr, BLOCK_K: tl.constexpr, BY_ROW: tl.constexpr,
+def _key_of_group(scores, log_sums, group_max, group, there, OF_BEAM_UP: tl.constexpr,
+                  OF_BEAM: tl.constexpr):  # fmt: skip
+    """Key of the largest candidate of ``group``, which is ``m * OF_BEAM_UP + group of the beam``."""
+    m = group // OF_BEAM_UP
+    of_beam = group % OF_BEAM_UP
+    there = there & (of_beam < OF_BEAM)
+    largest = tl.load(
+        group_max + m.to(tl.int64) * OF_BEAM + of_beam, mask=there, other=float("-inf")
+    )
+    score = tl.load(scores + m, mask=there, other=float("-inf"))
+    log_sum = tl.load(log_sums + m, mask=there, other=0.0)
+    return usable(score + (largest - log_sum))
+
+
+@triton.jit
+def _score(
+    hidden, head, bias, logits, bonus, nudge, rows, finished, bitmaps, scores, log_sums,
+    group, listed, tau, b, M, V,
+    D: tl.constexpr, WORDS: tl.constexpr, GROUP: tl.constexpr, OF_BEAM_UP: tl.constexpr,
+    GROUPS: tl.constexpr, BLOCK_K: tl.constexpr, BY_ROW: tl.constexpr,
     HAS_LOGITS: tl.constexpr, HAS_BIAS: tl.constexpr, HAS_BONUS: tl.constexpr,
-    HAS_NUDGE: tl.constexpr, PDL: tl.constexpr,
+    HAS_NUDGE: tl.constexpr,
 ):  # fmt: skip
-    """Candidates of the listed groups: order key, and score.
+    """Packed key, score, and whether it stays, of every token of GROUPS groups.
+
+    ``group`` and ``listed`` are [GROUPS * GROUP]: each group, and whether it is real, GROUP times.
+    """
+    slots: tl.constexpr = GROUPS * GROUP
+    slot = tl.arange(0, slots)
+    m = group // OF_BEAM_UP
+    beam = b * M + m
+    column = (group % OF_BEAM_UP) * GROUP + slot % GROUP
+    inside = listed & (column < V)
+    at = beam * V + column
+    row = tl.load(rows + beam, mask=listed, other=-1)
+    done = listed & (row >= 0) & (tl.load(finished + beam, mask=listed, other=0) != 0)
+    live = listed & (row >= 0) & (done == 0)
+    score = tl.load(scores + m, mask=listed, other=float("-inf"))
+    log_sum = tl.load(log_sums + m, mask=listed, other=0.0)
+    owner = tl.where(live, row, 0) if BY_ROW else beam
+    word = tl.load(bitmaps + owner * WORDS + (column >> 5), mask=live & inside, other=0)
+    if HAS_LOGITS:
+        logit = tl.load(logits + at, mask=inside, other=0.0).to(tl.float32)
+    else:
+        logit = tl.zeros((slots,), tl.float32)
+        for begin in tl.static_range(0, D, BLOCK_K):
+            k = begin + tl.arange(0, BLOCK_K)
+            there = inside[:, None]
+            if D % BLOCK_K != 0:
+                there = there & (k < D)[None, :]
+            h = tl.load(hidden + beam[:, None] * D + k[None, :], mask=there, other=0.0)
+            w = tl.load(head + column.to(tl.int64)[:, None] * D + k[None, :], mask=there, other=0.0)
+            logit += tl.sum(h.to(tl.float32) * w.to(tl.float32), 1)
+        if HAS_BIAS:
+            logit += tl.load(bias + column, mask=inside, other=0.0).to(tl.float32)
+    valid = ((word >> (column & 31)) & 1) != 0
+    own = done & (column == 0)
+    total = score + (usable(logit) - log_sum)
+    if HAS_BONUS:
+        total += tl.load(bonus + at, mask=valid, other=0.0)
+    total = usable(total)
+    key = total
+    if HAS_NUDGE:
+        key = usable(key + tl.load(nudge + at, mask=valid, other=0.0))
+    key = tl.where(own, score, tl.where(valid, key, float("-inf")))
+    total = tl.where(own, score, total)
+    best = tl.max(tl.reshape(key, (GROUPS, GROUP)), 1)
+    best = tl.reshape(tl.broadcast_to(best[:, None], (GROUPS, GROUP)), (slots,))
+    reach = tl.minimum(tau - MARGIN * tl.maximum(tl.abs(tau), 1.0), best)
+    keep = (key > float("-inf")) & (key >= reach)
+    return packed(key, m.to(tl.int64) * V + column), total, keep
+
+
+@triton.jit
+def score_cells(
+    hidden, head, bias, logits, bonus, nudge, rows, finished, bitmaps,
+    scores, log_sums, group_max, cell_list, cell_count, threshold,
+    candidate_keys, candidate_scores, candidate_count,
+    M, V, MOST, CAPACITY,
+    D: tl.constexpr, WORDS: tl.constexpr, GROUP: tl.constexpr, OF_BEAM: tl.constexpr,
+    OF_BEAM_UP: tl.constexpr, EACH: tl.constexpr, CELLS: tl.constexpr, GROUPS: tl.constexpr,
+    BLOCK_K: tl.constexpr, BY_ROW: tl.constexpr, HAS_LOGITS: tl.constexpr,
+    HAS_BIAS: tl.constexpr, HAS_BONUS: tl.constexpr, HAS_NUDGE: tl.constexpr, PDL: tl.constexpr,
+):  # fmt: skip
+    """Candidates of the listed cells: order key, and score.
+
+    A program looks at CELLS cells of EACH groups, and scores those groups that reach the threshold,
+    GROUPS at a time; most cells have one.
 
     Args:
-        group_list: int32 [B, LIMIT], of which ``group_count`` [B] are set: m * GROUPS_UP + group.
+        group_max: float32 [B, M, OF_BEAM]; OF_BEAM_UP counts the groups of missing tiles too.
+        cell_list: int32 [B, MOST], of which ``cell_count`` [B] are set.
         candidate_keys: out, int64 [B, CAPACITY]; candidate_scores: out, float32 [B, CAPACITY].
-        candidate_count: int32 [B], in and out; CAPACITY holds every token of every listed group.
+        candidate_count: int32 [B], in and out; above CAPACITY where not all had a place.
     """
     if PDL:
         tl.extra.cuda.gdc_wait()
         tl.extra.cuda.gdc_launch_dependents()
     b = tl.program_id(0).to(tl.int64)
-    n = tl.load(group_count + b)
     tau = tl.load(threshold + b)
-    tau -= MARGIN * tl.maximum(tl.abs(tau), 1.0)
-    slots: tl.constexpr = GROUPS_A_TIME * GROUP
-    for begin in range(tl.program_id(1) * GROUPS_A_TIME, n, tl.num_programs(1) * GROUPS_A_TIME):
-        slot = tl.arange(0, slots)
-        item = begin + slot // GROUP
-        listed = item < n
-        identity = tl.load(group_list + b * LIMIT + item, mask=listed, other=0)
-        m = identity // GROUPS_UP
-        beam = b * M + m
-        column = (identity % GROUPS_UP) * GROUP + slot % GROUP
-        inside = listed & (column < V)
-        at = beam * V + column
-        if HAS_LOGITS:
-            logit = tl.load(logits + at, mask=inside, other=0.0).to(tl.float32)
-        else:
-            logit = tl.zeros((slots,), tl.float32)
-            for k_begin in range(0, D, BLOCK_K):
-                k = k_begin + tl.arange(0, BLOCK_K)
-                there = inside[:, None] & (k < D)[None, :]
-                h = tl.load(hidden + beam[:, None] * D + k[None, :], mask=there, other=0.0)
-                w = tl.load(
-                    head + column.to(tl.int64)[:, None] * D + k[None, :], mask=there, other=0.0
-                )
-                logit += tl.sum(h.to(tl.float32) * w.to(tl.float32), 1)
-            if HAS_BIAS:
-                logit += tl.load(bias + column, mask=inside, other=0.0).to(tl.float32)
+    n = tl.load(cell_count + b)
+    seen: tl.constexpr = CELLS * EACH
+    entry = tl.program_id(1) * CELLS + tl.arange(0, seen) // EACH
+    cell = tl.load(cell_list + b * MOST + entry, mask=entry < MOST, other=0)
+    group = tl.where(entry < n, cell, 0) * EACH + tl.arange(0, seen) % EACH
+    key = _key_of_group(
+        scores + b * M, log_sums + b * M, group_max + b * M * OF_BEAM, group, entry < n,
+        OF_BEAM_UP, OF_BEAM,
+    )  # fmt: skip
+    passes = ((key >= tau) & (key > float("-inf"))).to(tl.int32)
+    number = tl.cumsum(passes, 0) - 1
+    total = tl.sum(passes)
+    slot = tl.arange(0, GROUPS * GROUP)
+    for begin in range(0, total, GROUPS):
+        wanted = begin + tl.arange(0, GROUPS)
+        is_it = (number[None, :] == wanted[:, None]) & (passes > 0)[None, :]
+        chosen = tl.sum(tl.where(is_it, group[None, :], 0), 1)
+        chosen = tl.broadcast_to(chosen[:, None], (GROUPS, GROUP))
+        code, score, keep = _score(
+            hidden, head, bias, logits, bonus, nudge, rows, finished, bitmaps,
+            scores + b * M, log_sums + b * M, tl.reshape(chosen, (GROUPS * GROUP,)),
+            begin + slot // GROUP < total, tau, b, M, V, D, WORDS, GROUP, OF_BEAM_UP, GROUPS,
+            BLOCK_K, BY_ROW, HAS_LOGITS, HAS_BIAS, HAS_BONUS, HAS_NUDGE,
+        )  # fmt: skip
+        count = keep.to(tl.int32)
+        place = tl.atomic_add(candidate_count + b, tl.sum(count)) + tl.cumsum(count, 0) - 1
+        tl.store(candidate_keys + b * CAPACITY + place, code, mask=keep & (place < CAPACITY))
+        tl.store(candidate_scores + b * CAPACITY + place, score, mask=keep & (place < CAPACITY))
 
-        row = tl.load(rows + beam, mask=listed, other=-1)
-        done = listed & (row >= 0) & (tl.load(finished + beam, mask=listed, other=0) != 0)
-        live = listed & (row >= 0) & (done == 0)
-        owner = tl.where(live, row, 0) if BY_ROW else beam
-        word = tl.load(bitmaps + owner * WORDS + (column >> 5), mask=live & inside, other=0)
-        valid = ((word >> (column & 31)) & 1) != 0
-        own = done & (column == 0)
-        score = tl.load(scores + beam, mask=listed, other=float("-inf"))
-        log_sum = tl.load(log_sums + beam, mask=listed, other=0.0)
-        total = score + (usable(logit) - log_sum)
-        if HAS_BONUS:
-            total += tl.load(bonus + at, mask=valid, other=0.0)
-        total = usable(total)
-        key = total
-        if HAS_NUDGE:
-            key = usable(key + tl.load(nudge + at, mask=valid, other=0.0))
-        key = tl.where(valid, key, float("-inf"))
-        total = tl.where(own, score, total)
-        key = tl.where(own, score, key)
-        best = tl.max(tl.reshape(key, (GROUPS_A_TIME, GROUP)), 1)
-        best = tl.broadcast_to(best[:, None], (GROUPS_A_TIME, GROUP))
-        keep = (key > float("-inf")) & (key >= tl.minimum(tau, tl.reshape(best, (slots,))))
-        chosen = keep.to(tl.int32)
-        place = tl.atomic_add(candidate_count + b, tl.sum(chosen)) + tl.cumsum(chosen, 0) - 1
-        where = b * CAPACITY + place
-        tl.store(candidate_keys + where, packed(key, m.to(tl.int64) * V + column), mask=keep)
-        tl.store(candidate_scores + where, total, mask=keep)
+
+@triton.jit
+def settle_candidates(
+    hidden, head, bias, logits, bonus, nudge, rows, finished, bitmaps,
+    scores, log_sums, group_max, cell_list, cell_count, threshold,
+    candidate_keys, candidate_scores, candidate_count, keys, group_list,
+    M, V, W, SLACK, MOST, CAPACITY, LIMIT, KEYS,
+    D: tl.constexpr, WORDS: tl.constexpr, GROUP: tl.constexpr, OF_BEAM: tl.constexpr,
+    OF_BEAM_UP: tl.constexpr, EACH: tl.constexpr, GROUPS: tl.constexpr, BLOCK: tl.constexpr,
+    BLOCK_K: tl.constexpr, BY_ROW: tl.constexpr, HAS_LOGITS: tl.constexpr,
+    HAS_BIAS: tl.constexpr, HAS_BONUS: tl.constexpr, HAS_NUDGE: tl.constexpr, PDL: tl.constexpr,
+):  # fmt: skip
+    """Bring a request's candidates down to what can be ranked; mostly there is nothing to do.
+
+    Where they had no place (a few beams far ahead of the others, or all logits equal), only the
+    LIMIT best groups of the listed cells are kept and scored again: they hold the W best just as
+    the cells did, and CAPACITY is their number of tokens. One program per request does this alone.
+
+    Args:
+        keys: workspace, int32 [B, KEYS]; group_list: workspace, int32 [B, LIMIT].
+    """
+    if PDL:
+        tl.extra.cuda.gdc_wait()
+        tl.extra.cuda.gdc_launch_dependents()
+    b = tl.program_id(0).to(tl.int64)
+    count = tl.load(candidate_count + b)
+    keys += b * KEYS
+    group_list += b * LIMIT
+    if count > CAPACITY:
+        tau_of_cells = tl.load(threshold + b)
+        n = tl.load(cell_count + b) * EACH
+        for begin in range(0, n, BLOCK):
+            entry = begin + tl.arange(0, BLOCK)
+            cell = tl.load(cell_list + b * MOST + entry // EACH, mask=entry < n, other=0)
+            key = _key_of_group(
+                scores + b * M, log_sums + b * M, group_max + b * M * OF_BEAM,
+                cell * EACH + entry % EACH, entry < n, OF_BEAM_UP, OF_BEAM,
+            )  # fmt: skip
+            tl.store(keys + entry, ordered(key), mask=entry < n)
+        tl.debug_barrier()
+        tau, need = threshold_in_memory(keys, n, LIMIT, 0, BLOCK)
+        above = 0
+        equal = 0
+        for begin in range(0, n, BLOCK):
+            entry = begin + tl.arange(0, BLOCK)
+            cell = tl.load(cell_list + b * MOST + entry // EACH, mask=entry < n, other=0)
+            key_here = tl.load(keys + entry, mask=entry < n, other=LOWEST)
+            keep, place, above, equal = places_of_best(key_here, tau, need, above, equal)
+            tl.store(group_list + place, cell * EACH + entry % EACH, mask=keep)
+        groups = above + tl.minimum(equal, need)
+        tl.debug_barrier()
+        count = 0
+        slot = tl.arange(0, GROUPS * GROUP)
+        for begin in range(0, groups, GROUPS):
+            item = begin + slot // GROUP
+            group = tl.load(group_list + item, mask=item < groups, other=0)
+            code, score, stays = _score(
+                hidden, head, bias, logits, bonus, nudge, rows, finished, bitmaps,
+                scores + b * M, log_sums + b * M, group, item < groups, tau_of_cells, b, M, V,
+                D, WORDS, GROUP, OF_BEAM_UP, GROUPS, BLOCK_K, BY_ROW, HAS_LOGITS, HAS_BIAS,
+                HAS_BONUS, HAS_NUDGE,
+            )  # fmt: skip
+            at = b * CAPACITY + count + tl.cumsum(stays.to(tl.int32), 0) - 1
+            tl.store(candidate_keys + at, code, mask=stays)
+            tl.store(candidate_scores + at, score, mask=stays)
+            count += tl.sum(stays.to(tl.int32))
+        tl.store(candidate_count + b, count)
+        tl.debug_barrier()
+    if count > 2 * W + SLACK:
+        kept = _thin(
+            candidate_keys + b * CAPACITY, candidate_scores + b * CAPACITY, candidate_keys,
+            keys, count, W, SLACK, BLOCK, False,
+        )  # fmt: skip
+        tl.store(candidate_count + b, kept)
+
+
+@triton.jit
+def _thin(
+    candidate_keys, candidate_scores, candidate_rows, keys, n, W, SLACK,
+    BLOCK: tl.constexpr, HAS_ROWS: tl.constexpr,
+):  # fmt: skip
+    """Drop, in place, candidates that W others beat; returns how many are left."""
+    tau = tl.full((), 0, tl.int32)
+    if n <= BLOCK:
+        at = tl.arange(0, BLOCK)
+        whole = tl.load(candidate_keys + at, mask=at < n, other=NOTHING)
+        tau, _need = threshold_held((whole >> 32).to(tl.int32), W, SLACK)
+    else:
+        for begin in range(0, n, BLOCK):
+            at = begin + tl.arange(0, BLOCK)
+            whole = tl.load(candidate_keys + at, mask=at < n, other=NOTHING)
+            tl.store(keys + at, (whole >> 32).to(tl.int32), mask=at < n)
+        tl.debug_barrier()
+        tau, _need = threshold_in_memory(keys, n, W, SLACK, BLOCK)
+    kept = 0
+    for begin in range(0, n, BLOCK):
+        at = begin + tl.arange(0, BLOCK)
+        whole = tl.load(candidate_keys + at, mask=at < n, other=NOTHING)
+        score = tl.load(candidate_scores + at, mask=at < n, other=0.0)
+        # Ties at the threshold all stay: their order is settled when they are ranked.
+        key = (whole >> 32).to(tl.int32)
+        keep = (key >= tau) & (key > DEAD)
+        place = kept + tl.cumsum(keep.to(tl.int32), 0) - 1
+        kept += tl.sum(keep.to(tl.int32))
+        if HAS_ROWS:
+            row = tl.load(candidate_rows + at, mask=at < n, other=0)
+        # All of the chunk is read before its places, or earlier ones, are written.
+        tl.debug_barrier()
+        tl.store(candidate_keys + place, whole, mask=keep)
+        tl.store(candidate_scores + place, score, mask=keep)
+        if HAS_ROWS:
+            tl.store(candidate_rows + place, row, mask=keep)
+    return kept
+
+
+@triton.jit
+def thin_candidates(
+    candidate_keys, candidate_scores, candidate_rows, candidate_count, keys,
+    W, SLACK, CAPACITY, BLOCK: tl.constexpr, PDL: tl.constexpr,
+):  # fmt: skip
+    """Drop, in place, candidates that W others beat, where there are many.
+
+    Args:
+        candidate_keys, candidate_scores, candidate_rows: [B, CAPACITY].
+        candidate_count: int32 [B], in and out; keys: workspace, int32 [B, CAPACITY].
+    """
+    if PDL:
+        tl.extra.cuda.gdc_wait()
+        tl.extra.cuda.gdc_launch_dependents()
+    b = tl.program_id(0).to(tl.int64)
+    n = tl.load(candidate_count + b)
+    if n > W + SLACK:
+        kept = _thin(
+            candidate_keys + b * CAPACITY, candidate_scores + b * CAPACITY,
+            candidate_rows + b * CAPACITY, keys + b * CAPACITY, n, W, SLACK, BLOCK, True,
+        )  # fmt: skip
+        tl.store(candidate_count + b, kept)

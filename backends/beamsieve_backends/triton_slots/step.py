@@ -11,34 +11,38 @@ from dataclasses import dataclass
 import torch
 
 from beamsieve.interface import Normalize, Projection, StepInputs
-from beamsieve_backends.triton_slots.choose import choose_groups, choose_tokens, thin_candidates
+from beamsieve_backends.triton_slots.choose import choose_cells, choose_tokens
 from beamsieve_backends.triton_slots.launch import INTERPRETED, cdiv, launch, power_of_two
 from beamsieve_backends.triton_slots.project import row_bitmaps, split_rows, statistics
 from beamsieve_backends.triton_slots.rank import write_best
-from beamsieve_backends.triton_slots.revisit import score_groups
+from beamsieve_backends.triton_slots.revisit import (
+    score_cells,
+    settle_candidates,
+    thin_candidates,
+)
 from beamsieve_backends.triton_slots.slots import score_slots
 from beamsieve_backends.triton_slots.tables import DeviceTable, DeviceTables
 
 GROUP = 8
 LIMIT = 2
 """Groups that stay after the choice, as a multiple of the width."""
-HELD = 16384
+HELD = 8192
 """The most keys that one program holds in registers."""
 PROCESSORS = 132
 """How many programs are enough to fill a large GPU; only speed depends on it."""
 
 
 TUNING: dict[str, dict[str, int | None]] = {
-    "slots_few": {"BEAMS": 1, "SLOTS": 8, "BLOCK_K": 256, "warps": 4, "registers": None},
-    "slots_many": {"BEAMS": 8, "SLOTS": 2, "BLOCK_K": 256, "warps": 4, "registers": None},
-    "slots_wide": {"BEAMS": 8, "SLOTS": 4, "BLOCK_K": 256, "warps": 4, "registers": None},
+    "slots_few": {"BEAMS": 1, "SLOTS": 4, "REST": 16, "BLOCK_K": 256, "warps": 4},
+    "slots_many": {"BEAMS": 4, "SLOTS": 2, "REST": 16, "BLOCK_K": 256, "warps": 4},
+    "slots_wide": {"BEAMS": 4, "SLOTS": 4, "REST": 32, "BLOCK_K": 256, "warps": 4},
     "statistics_few": {"BLOCK_M": 64, "warps": 4, "stages": 2},
-    "statistics_many": {"BLOCK_M": 128, "warps": 8, "stages": 1},
+    "statistics_many": {"BLOCK_M": 256, "warps": 8, "stages": 1},
     "statistics_split": {"BLOCK_M": 128, "warps": 8, "stages": 3},
-    "groups": {"AT_A_TIME": 8, "BLOCK_K": 64, "warps": 4, "registers": 64},
-    "groups_few": {"AT_A_TIME": 2, "BLOCK_K": 256, "warps": 4, "registers": None},
-    "rank": {"OWN": 32, "OTHERS": 128, "warps": 2, "registers": None},
-    "tile": {"plain": 64, "split": 128, "resident": 2},
+    "cells": {"CELLS": 4, "GROUPS": 4, "BLOCK_K": 64, "warps": 4, "registers": 64},
+    "cells_few": {"CELLS": 2, "GROUPS": 2, "BLOCK_K": 256, "warps": 4},
+    "rank": {"OWN": 32, "OTHERS": 128, "warps": 2},
+    "tile": {"plain": 128, "split": 128, "resident": 1},
     "choose": {"divide": 512},
 }
 """Block shapes that were measured to be fastest on an H200."""
@@ -207,7 +211,7 @@ class _Call:
         peak, mass = (self.empty(tiles, B * M) for _ in range(2))
         # Enough cells that a threshold among them is sharp, as far as one program can hold them.
         cells = 1
-        while cells < tile // 16 and M * tiles * cells < 16 * self.W and not each_token:
+        while cells < tile // 16 and M * tiles * cells < 12 * self.W and not each_token:
             cells *= 2
         best = peak if each_token else self.empty(tiles * cells, B * M)
         self._statistics(bitmap, words, tile, group, cells, group_max, best, peak, mass)
@@ -298,39 +302,45 @@ class _Call:
         tiles = len(peak)
         tiles_up = power_of_two(tiles)
         groups = group_max.shape[-1] // (tiles * cells)
-        together = min(tiles_up, max(1, power_of_two(M) * tiles_up * cells // HELD))
-        held = power_of_two(M) * tiles_up * cells // together
+        beams_up = power_of_two(M)
+        together = min(tiles_up, max(1, beams_up * tiles_up * cells // max(HELD, beams_up)))
+        listed = tiles_up * cells // together
         each = together * groups
-        list_block = min(8192, power_of_two((W + self.slack) * each))
-        limit = LIMIT * W
-        log_sums = self.empty(B, M)
-        group_list = self.empty(B, limit, dtype=torch.int32)
-        group_count = self.empty(B, dtype=torch.int32)
-        count = self.empty(B, dtype=torch.int32)
-        threshold = self.empty(B)
-        workspace = max(held, (W + self.slack) * each)
-        warps = _warps(max(held, list_block))
+        most = W + self.slack
+        log_sums, threshold = self.empty(B, M), self.empty(B)
+        cell_list = self.empty(B, most, dtype=torch.int32)
+        cell_count, count = (self.empty(B, dtype=torch.int32) for _ in range(2))
+        beam_block = max(1, min(beams_up, HELD // (tiles_up * cells)))
         launch(
-            choose_groups, (B,), self.beams.scores, best, peak, mass, group_max,
-            log_sums, self.empty(B, workspace, dtype=torch.int32),
-            self.empty(B, W + self.slack, dtype=torch.int32), group_list, group_count, threshold,
-            count, B * M, M, W, self.slack, limit, workspace,
-            TILES=tiles, TILES_UP=tiles_up, CELLS=cells, GROUPS=groups, TOGETHER=together,
-            BEAM_BLOCK=max(1, min(power_of_two(M), HELD // (tiles_up * cells))), HELD=held,
-            LIST_BLOCK=list_block, warps=warps,
+            choose_cells, (B,), self.beams.scores, best, peak, mass, log_sums,
+            self.empty(B, listed, beams_up, dtype=torch.int32), cell_list, cell_count, threshold,
+            count, B * M, M, W, self.slack,
+            TILES=tiles, TILES_UP=tiles_up, CELLS=cells, TOGETHER=together, BEAM_BLOCK=beam_block,
+            BEAMS_UP=beams_up, warps=_warps(beams_up * listed),
         )  # fmt: skip
+        shape = dict(TUNING["cells_few" if B * W <= 1024 else "cells"])
+        shape["BLOCK_K"] = block_k = min(shape["BLOCK_K"], power_of_two(self.D))
+        limit = LIMIT * W
         capacity = limit * GROUP
         keys = self.empty(B, capacity, dtype=torch.int64)
         scores = self.empty(B, capacity)
-        shape = dict(TUNING["groups_few" if B * W <= 1024 else "groups"])
-        at_a_time = shape.pop("AT_A_TIME")
-        shape["BLOCK_K"] = min(shape["BLOCK_K"], power_of_two(self.D))
+        given = (
+            *self.model, self.beams.rows, self.finished, bitmap, self.beams.scores, log_sums,
+            group_max, cell_list, cell_count, threshold, keys, scores, count,
+        )  # fmt: skip
+        known = dict(
+            D=self.D, WORDS=words, GROUP=GROUP, OF_BEAM=tiles * cells * groups,
+            OF_BEAM_UP=tiles_up * cells * groups, EACH=each, BY_ROW=self.table.dense, **self.has,
+        )  # fmt: skip
         launch(
-            score_groups, (B, cdiv(W, at_a_time)), *self.model, self.beams.rows, self.finished,
-            bitmap, self.beams.scores, log_sums, group_list, group_count, threshold,
-            keys, scores, count, M, self.V, limit, capacity,
-            D=self.D, WORDS=words, GROUP=GROUP, GROUPS_UP=tiles_up * cells * groups,
-            GROUPS_A_TIME=at_a_time, BY_ROW=self.table.dense, **self.has, **shape,
+            score_cells, (B, cdiv(most, shape["CELLS"])), *given, M, self.V, most, capacity,
+            **known, **shape,
+        )  # fmt: skip
+        workspace = max(most * each, capacity)
+        launch(
+            settle_candidates, (B,), *given, self.empty(B, workspace, dtype=torch.int32),
+            self.empty(B, limit, dtype=torch.int32), M, self.V, W, self.slack, most, capacity,
+            limit, workspace, GROUPS=8, BLOCK=4096, BLOCK_K=block_k, **known, warps=8,
         )  # fmt: skip
         return Kept(keys, scores, count, capacity, W)
 

@@ -9,9 +9,9 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from beamsieve.index.build import layout_bytes, make_table
+from beamsieve.index.build import make_table
 from beamsieve.index.leaves import has_no_empty_row
-from beamsieve.index.tables import StepTable
+from beamsieve.index.tables import StepTable, layout_bytes
 
 if TYPE_CHECKING:
     from beamsieve.index import Index

@@ -1,0 +1,204 @@
+"""The backend: beams in, one chain of kernels, beams out."""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any, ClassVar
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from beamsieve.errors import BackendError
+from beamsieve.index import Index
+from beamsieve.interface import (
+    Array,
+    Backend,
+    Beams,
+    Candidates,
+    Capabilities,
+    Normalize,
+    Search,
+    StepInputs,
+)
+from beamsieve_backends.torch_dense import TorchBackend
+from beamsieve_backends.triton_slots.launch import INTERPRETED
+from beamsieve_backends.triton_slots.step import StepArrays, run_step
+from beamsieve_backends.triton_slots.tables import LARGEST_WIDTH, DeviceTables, load_tables
+
+
+@dataclass(frozen=True)
+class SlotBeams(Beams):
+    """Beams that this backend made itself, so that no two of a request share a row."""
+
+    own_rows: Array = field(default=None, repr=False)
+    """``rows`` as they were made; another array there means that somebody changed the beams."""
+
+
+class TritonTables:
+    """An index on the device: the step's own tables, and those of the halves once they are used."""
+
+    def __init__(self, index: Index, step: DeviceTables, halves: TorchBackend) -> None:
+        self.step = step
+        self._index = index
+        self._halves = halves
+        self._loaded: Any = None
+        self._lock = threading.Lock()
+
+    def for_halves(self) -> Any:
+        """The tables of the torch backend, loaded when they are first asked for."""
+        with self._lock:
+            if self._loaded is None:
+                self._loaded = self._halves.load(self._index)
+            return self._loaded
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes on the device."""
+        halves = 0 if self._loaded is None else self._halves.device_bytes(self._loaded)
+        return self.step.nbytes + halves
+
+
+class TritonBackend(Backend):
+    """``backend="triton"``: fused Triton kernels on an NVIDIA GPU.
+
+    A step is one chain of kernels without a wait for the device, so whole searches can be captured
+    in a CUDA graph. ``candidates`` and ``select``, the step in its two halves, are the torch
+    backend's, which waits and keeps tables of its own once they are used.
+
+    With TRITON_INTERPRET=1 in the environment the kernels run on the CPU, one program after the
+    other: for tests on small shapes.
+    """
+
+    name: ClassVar[str] = "triton"
+    kernel_sources: ClassVar[tuple[str, ...]] = tuple(
+        f"triton_slots/{name}.py"
+        for name in ("ordering", "project", "choose", "revisit", "slots", "rank")
+    )
+
+    def __init__(self, device: str | None = None, options: Mapping[str, str] | None = None) -> None:
+        if options:
+            raise BackendError(
+                f"The backend 'triton' has no options, so not {next(iter(options))!r} either."
+            )
+        if INTERPRETED:
+            if device is not None and device != "cpu":
+                raise BackendError(
+                    f"TRITON_INTERPRET=1 runs Triton's kernels on the CPU, not on {device!r}; "
+                    f"unset it to use the GPU."
+                )
+            device = "cpu"
+        else:
+            if device is None:
+                device = "cuda"
+            if device.partition(":")[0] != "cuda":
+                raise BackendError(
+                    f"The backend 'triton' runs on cuda, not on {device!r}; use torch:cpu there "
+                    f"(or TRITON_INTERPRET=1, to test the kernels)."
+                )
+        self._halves = TorchBackend(device)
+        self.device = self._halves.device
+        self.device_name = self._halves.device_name
+        self._device = torch.device(self.device)
+        if self._device.type == "cuda" and torch.cuda.get_device_capability(self._device) < (8, 0):
+            raise BackendError(
+                f"The backend 'triton' needs a GPU of compute capability 8.0 or later, and "
+                f"{self.device_name} is older; use torch:{self.device}."
+            )
+
+    @property
+    def capabilities(self) -> Capabilities:
+        """The interpreter is the only way to the CPU. A beam and a token share 31 bits."""
+        return Capabilities(
+            devices=("cpu",) if INTERPRETED else ("cuda",),
+            dtypes=("float32", "bfloat16", "float16"),
+            projections=("full", "selective"),
+            largest_width=LARGEST_WIDTH,
+            largest_codebook=1 << 18,
+            tolerance={"float32": 1e-5, "bfloat16": 1e-5, "float16": 1e-5},
+            graph=not INTERPRETED,
+        )
+
+    def load(self, index: Index) -> TritonTables:
+        """The step tables on the device; a table near the break-even of its layouts is dense."""
+        return TritonTables(index, load_tables(index, self._device), self._halves)
+
+    def device_bytes(self, tables: TritonTables) -> int:
+        """Bytes of all tables on the device."""
+        return tables.nbytes
+
+    def begin(
+        self,
+        search: Search,
+        tokens: NDArray[np.int32],
+        rows: NDArray[np.int64],
+        finished: NDArray[np.bool_],
+    ) -> Beams:
+        """One beam per request whose prefix is known."""
+        return _own(self._halves.begin(search, tokens, rows, finished))
+
+    @torch.no_grad()
+    def step(self, beams: Beams, inputs: StepInputs, normalize: Normalize) -> Beams:
+        """A chain of kernels on the current stream."""
+        arrays = StepArrays(
+            beams.scores.contiguous(),
+            beams.rows.contiguous(),
+            beams.finished.contiguous(),
+            beams.tokens.contiguous(),
+            isinstance(beams, SlotBeams) and beams.own_rows is beams.rows,
+        )
+        here = contextlib.nullcontext()
+        if self._device.type == "cuda":
+            here = torch.cuda.device(self._device)
+        with here:
+            new = run_step(beams.search.tables.step, arrays, beams.step + 1, inputs, normalize)
+        return SlotBeams(
+            step=beams.step + 1,
+            tokens=new.tokens,
+            scores=new.scores,
+            keys=new.keys,
+            rows=new.rows,
+            parents=new.parents,
+            finished=new.finished,
+            count=new.count,
+            search=beams.search,
+            own_rows=new.rows,
+        )
+
+    def candidates(self, beams: Beams, inputs: StepInputs, normalize: Normalize) -> Candidates:
+        """As the torch backend finds them."""
+        return self._halves.candidates(_for_halves(beams), inputs, normalize)
+
+    def select(self, beams: Beams, candidates: Candidates, width: int, keys: Array | None) -> Beams:
+        """As the torch backend chooses."""
+        chosen = self._halves.select(_for_halves(beams), candidates, width, keys)
+        return replace(chosen, search=beams.search)
+
+    def add_nudge(self, candidates: Candidates, nudge: Array) -> Array:
+        """As the torch backend adds it."""
+        return self._halves.add_nudge(candidates, nudge)
+
+    def asarray(self, value: Any, *, what: str) -> torch.Tensor:
+        """Tensors as they are; DLPack and NumPy arrays without a copy where they allow it."""
+        return self._halves.asarray(value, what=what)
+
+    def to_host(self, array: torch.Tensor) -> NDArray[Any]:
+        """The tensor as NumPy."""
+        return self._halves.to_host(array)
+
+    def synchronize(self) -> None:
+        """Wait for the device."""
+        self._halves.synchronize()
+
+
+def _own(beams: Beams) -> SlotBeams:
+    """One beam per request never shares a row."""
+    return SlotBeams(**vars(beams), own_rows=beams.rows)
+
+
+def _for_halves(beams: Beams) -> Beams:
+    search = replace(beams.search, tables=beams.search.tables.for_halves())
+    return replace(beams, search=search)
