@@ -7,12 +7,15 @@ from typing import Any, overload
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
+import pyarrow.compute
 from numpy.typing import ArrayLike, NDArray
 
 from beamsieve.errors import CatalogError
 
 ItemId = int | str
+
+pc: Any = pyarrow.compute
+"""Arrow's functions; they are made at its import, so type checkers cannot see them."""
 
 _INT64 = np.iinfo(np.int64)
 
@@ -113,7 +116,7 @@ def distinct(values: pa.Array) -> tuple[pa.Array, NDArray[np.int64] | None]:
 
 def _is_id(item: Any) -> bool:
     whole = isinstance(item, (int, np.integer)) and not isinstance(item, bool)
-    return whole and _INT64.min <= item <= _INT64.max
+    return bool(whole and _INT64.min <= item <= _INT64.max)
 
 
 def as_ids(ids: Any, allow_missing: bool = False) -> pa.Array:
@@ -135,7 +138,7 @@ def as_ids(ids: Any, allow_missing: bool = False) -> pa.Array:
     return array
 
 
-def _as_arrow(ids: Any) -> pa.Array:
+def _as_arrow(ids: Any) -> Any:
     if isinstance(ids, ItemIds):
         return ids.values
     if isinstance(ids, range):
@@ -143,7 +146,7 @@ def _as_arrow(ids: Any) -> pa.Array:
     if isinstance(ids, np.ndarray) and ids.dtype.kind not in "iu":
         ids = ids.tolist()
     try:
-        array = ids if isinstance(ids, (pa.Array, pa.ChunkedArray)) else pa.array(ids)
+        array: Any = ids if isinstance(ids, (pa.Array, pa.ChunkedArray)) else pa.array(ids)
     except (pa.ArrowInvalid, pa.ArrowTypeError, OverflowError) as error:
         raise CatalogError(
             f"Item ids must be all 64-bit integers or all strings: {error}."

@@ -12,10 +12,9 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from beamsieve.catalog.items import is_text
+from beamsieve.catalog.items import is_text, pc
 from beamsieve.errors import CatalogError
 
 LONGEST_SID = 64

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 import pyarrow as pa
@@ -138,11 +138,11 @@ def make_table(
 
 
 def _forced_layouts(layout: LayoutChoice, length: int) -> list[Layout | None]:
-    if layout is None or layout == "dense" or layout == "sparse":
-        return [layout] * length
-    if isinstance(layout, str):
-        raise InputError(f'layout is {layout!r}; it must be "dense", "sparse" or None.')
-    choices = list(layout)
+    choices: list[Layout | None]
+    if layout is None or isinstance(layout, str):
+        choices = [cast("Any", layout)] * length
+    else:
+        choices = list(layout)
     if len(choices) != length:
         raise InputError(
             f"layout names {len(choices)} tables, but the index has {length}; give one per table."

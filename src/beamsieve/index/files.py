@@ -193,10 +193,9 @@ def _about(path: str | Path, metadata: Any) -> dict[str, Any]:
     try:
         about = json.loads(metadata[KEY])
         version = about["version"]
-        known = type(version) is int
-    except (ValueError, TypeError, KeyError, RecursionError):
-        known = False
-    if not known:
+    except (ValueError, TypeError, KeyError, RecursionError) as error:
+        raise _altered_header(path) from error
+    if type(version) is not int:
         raise _altered_header(path)
     if version > VERSION:
         raise IndexFileError(

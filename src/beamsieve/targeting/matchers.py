@@ -56,17 +56,18 @@ class Partitions:
             return cls(static=tuple(int(k) for k in parts))
         if dynamic is None:
             return cls()
+        refusal = InputError(
+            f"dynamic is {dynamic!r}; give the target fill, from 0 to 1, and the most parts, from "
+            "1."
+        )
         try:
             target, most = dynamic
-            fits = 0 <= float(target) <= 1 and _is_count(most)
-        except (TypeError, ValueError):
-            fits = False
-        if not fits:
-            raise InputError(
-                f"dynamic is {dynamic!r}; give the target fill, from 0 to 1, and the most parts, "
-                "from 1."
-            )
-        return cls(target=float(target), most=int(most))
+            target = float(target)
+        except (TypeError, ValueError) as error:
+            raise refusal from error
+        if not 0 <= target <= 1 or not _is_count(most):
+            raise refusal
+        return cls(target=target, most=int(most))
 
     def at(self, level: int) -> tuple[int, float | None]:
         """For one level: the most parts, and the target fill if there is one."""

@@ -184,11 +184,12 @@ class RuleReader:
             int32 [rows, attributes], and for each bad row a short name for the reason and a clause.
         """
         if isinstance(rules, pa.Array):
-            encoded = rules.dictionary_encode()
+            texts: Any = rules
+            encoded = texts.dictionary_encode()
             sets, bad = self._read_texts(encoded.dictionary.to_pylist())
             codes = encoded.indices.fill_null(len(sets) - 1).to_numpy(zero_copy_only=False)
-            found = {row: bad[code] for row, code in enumerate(codes.tolist()) if code in bad}
-            return sets[codes], found if bad else {}
+            rows = np.flatnonzero(np.isin(codes, list(bad))).tolist() if bad else []
+            return sets[codes], {row: bad[int(codes[row])] for row in rows}
         return self._read_dicts(list(rules))
 
     def _read_texts(self, texts: list[str]) -> tuple[NDArray[np.int32], dict[int, tuple[str, str]]]:

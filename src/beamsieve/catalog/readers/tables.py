@@ -194,16 +194,14 @@ def _batch(
         values = columns[found.sid]
         spelled = read_column(values, f"{source}:{found.sid}", most)
     else:
-        values = None
         levels = [columns[name] for name in found.levels]
         spelled = read_levels(levels, [f"{source}:{name}" for name in found.levels])
+        values = pa.StructArray.from_arrays(levels, names=list(found.levels))
     titles = None
     if found.title is not None:
         titles = columns[found.title]
         titles = titles.cast(pa.large_string())
     rules = None if found.rules is None else _rules(columns[found.rules], source, found.rules)
-    if values is None:
-        values = pa.StructArray.from_arrays(levels, names=list(found.levels))
     return Batch(
         source,
         spelled.tokens,
