@@ -108,6 +108,15 @@ def test_csv_keeps_item_ids_as_they_are_written(tmp_path: Path) -> None:
     assert list(Catalog.read(path).items) == ["007", "7", "NA", "multi\nline"]
 
 
+def test_csv_header_with_quotes_and_a_byte_order_mark(tmp_path: Path) -> None:
+    path = tmp_path / "c.csv"
+    path.write_text('"a, b",item,"sid"\n1,x,1 2\n', encoding="utf-8-sig")
+    catalog = Catalog.read(path)
+    assert (list(catalog.items), catalog.sids.tolist()) == (["x"], [[1, 2]])
+    path.write_text('"item",sid\nx,1 2\n', encoding="utf-8-sig")
+    assert list(Catalog.read(path).items) == ["x"]
+
+
 @pytest.mark.parametrize("packed", [False, True])
 def test_jsonl(packed: bool, tmp_path: Path) -> None:
     spelled = [SIDS[0], bracketed(SIDS[1]), "".join(bracketed(SIDS[2])), str(SIDS[3])]

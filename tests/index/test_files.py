@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from safetensors import SafetensorError
 from safetensors.numpy import save_file
 
 from beamsieve.catalog import Catalog
@@ -172,6 +173,22 @@ def test_interrupted_write_leaves_the_old_file_and_nothing_else(
     monkeypatch.setattr("beamsieve.index.files.save_file", interrupted)
     with pytest.raises(KeyboardInterrupt):
         Index.build(Catalog.from_arrays([[1]])).save(path)
+    assert path.read_bytes() == before
+    assert [file.name for file in path.parent.iterdir()] == [path.name]
+
+
+def test_a_full_disk_is_an_error_and_leaves_nothing(
+    index: Index, path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    before = path.read_bytes()
+
+    def full(tensors: object, file: Path, metadata: object) -> None:
+        file.write_bytes(before[:100])
+        raise SafetensorError("No space left on device")
+
+    monkeypatch.setattr("beamsieve.index.files.save_file", full)
+    with pytest.raises(IndexFileError, match="cannot be written: No space left on device"):
+        index.save(path)
     assert path.read_bytes() == before
     assert [file.name for file in path.parent.iterdir()] == [path.name]
 

@@ -34,7 +34,7 @@ def part_rows(step: StepMatchers, entry: int) -> list[tuple[int, ...]]:
     ]
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=100, deadline=None)
 @given(worlds())
 def test_item_rows(world: World) -> None:
     index = world.index()
@@ -59,7 +59,7 @@ partitions = st.one_of(
 )
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=120, deadline=None)
 @given(worlds(), partitions)
 def test_matchers(world: World, partition: dict[str, Any]) -> None:
     trie = world.trie()
@@ -78,7 +78,7 @@ def test_matchers(world: World, partition: dict[str, Any]) -> None:
             assert len(np.unique(table.rows, axis=0)) == len(table.rows)
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=120, deadline=None)
 @given(worlds(), st.data())
 def test_requests_and_exact_rules(world: World, data: st.DataObject) -> None:
     batch = data.draw(st.lists(requests(world), min_size=1, max_size=4))
@@ -134,7 +134,7 @@ def passes(index: Index, filters: RequestFilters, b: int, level: int, entry: int
     )
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=120, deadline=None)
 @given(worlds(), partitions, st.data())
 def test_no_eligible_item_is_lost(
     world: World, partition: dict[str, Any], data: st.DataObject

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -87,16 +88,16 @@ def read_csv(path: Path, columns: Names, most: int | None) -> Iterator[tuple[Bat
         bad.append(row)
         return "skip"
 
-    csv = pyarrow.csv
+    arrow = pyarrow.csv
     try:
         with pa.input_stream(str(path), compression="detect") as stream:
-            reader = csv.open_csv(
+            reader = arrow.open_csv(
                 stream,
-                csv.ReadOptions(use_threads=False, block_size=_BLOCK_BYTES),
-                csv.ParseOptions(
+                arrow.ReadOptions(use_threads=False, block_size=_BLOCK_BYTES),
+                arrow.ParseOptions(
                     delimiter=separator, newlines_in_values=True, invalid_row_handler=remember
                 ),
-                csv.ConvertOptions(
+                arrow.ConvertOptions(
                     column_types=dict.fromkeys(found.all, pa.large_binary()),
                     include_columns=list(found.all),
                 ),
@@ -127,8 +128,7 @@ def _header(path: Path) -> tuple[list[str], str]:
     if not line or "\0" in line:
         raise CatalogError(f"{path}: there is no header line, so this is no CSV file.")
     separator = max((",", "\t", ";"), key=line.count)
-    names = [name.strip().strip('"') for name in line.split(separator)]
-    return names, separator
+    return next(csv.reader([line], delimiter=separator)), separator
 
 
 def _numbered(bad: list[Any], first: int, count: int) -> tuple[list[Any], NDArray[np.int64]]:
