@@ -365,14 +365,16 @@ class Engine:
                 f"{len(heads)} heads: give one per level."
             )
         chooser = np.random.default_rng(0)
+        dtype, size = "", 0
         steps: list[Projection] = []
         timings = []
         for width, given in zip(widths, heads, strict=True):
             width = checks.width_for(backend, width)
             table = backend.asarray(given, what="head")
             picks = chooser.integers(0, table.shape[0], beams.search.batch * beams.width)
+            dtype, size = checks.dtype_name(table), int(table.shape[-1])
             hidden = table[picks.tolist()]
-            hidden = hidden.reshape(beams.search.batch, beams.width, table.shape[-1])
+            hidden = hidden.reshape(beams.search.batch, beams.width, size)
             inputs = checks.step_inputs(
                 backend, beams, width, hidden, table, None, None, None, None
             )
@@ -386,8 +388,8 @@ class Engine:
             backend.device_name,
             loaded.index.fingerprint,
             self.normalize,
-            checks.dtype_name(table),
-            int(table.shape[-1]),
+            dtype,
+            size,
             beams.search.batch,
             start,
             tuple(int(width) for width in widths),

@@ -31,6 +31,9 @@ def skewed_index(layout=None) -> bs.Index:
 INDEX = skewed_index()
 
 
+DEVICES = ["cpu", "cuda"] if torch.cuda.is_available() else ["cpu"]
+
+
 def arguments(requests: list[int], widths: list[int], manner: str, size=24):
     """Per step the arguments of a batch; request r's numbers are the same wherever it stands."""
     steps = []
@@ -60,13 +63,16 @@ def decode(backend: TorchBackend, normalize, requests, widths, manner, projectio
     )
     seen = []
     for width, step in zip(widths, arguments(requests, widths, manner), strict=True):
-        given = {name: torch.from_numpy(value) for name, value in step.items()}
+        given: dict[str, Any] = {
+            name: torch.from_numpy(value).to(backend.device) for name, value in step.items()
+        }
         inputs = StepInputs(width, projection=projection, **given)
         beams = backend.step(beams, inputs, normalize)
-        seen.append({name: getattr(beams, name).numpy() for name in FIELDS})
+        seen.append({name: getattr(beams, name).cpu().numpy() for name in FIELDS})
     return seen
 
 
+@pytest.mark.parametrize("device", DEVICES)
 @pytest.mark.parametrize("normalize", ["all", "catalog"])
 @pytest.mark.parametrize(
     ("manner", "projection"),
@@ -74,9 +80,9 @@ def decode(backend: TorchBackend, normalize, requests, widths, manner, projectio
 )
 @pytest.mark.parametrize("widths", [[7, 40, 9], [1, 1, 1], [16, 130, 300]])
 def test_a_request_has_the_same_bits_alone_first_last_and_among_many(
-    normalize, manner, projection, widths
+    normalize, manner, projection, widths, device
 ):
-    backend = TorchBackend("cpu")
+    backend = TorchBackend(device)
     alone = decode(backend, normalize, [5], widths, manner, projection)
     for others in (1, 7, 64 if max(widths) < 100 else 12):
         crowd = list(range(100, 100 + others))
@@ -89,16 +95,17 @@ def test_a_request_has_the_same_bits_alone_first_last_and_among_many(
                     assert one[name][0].tobytes() == mine, (others, place, name)
 
 
+@pytest.mark.parametrize("device", DEVICES)
 @pytest.mark.parametrize("library", ["onednn", "blas"])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])
 @pytest.mark.parametrize(("size", "vocabulary"), [(24, 90), (256, 2048), (7, 33), (100, 513)])
 def test_a_block_of_the_full_projection_gives_a_row_the_same_bits_at_every_place(
-    library, dtype, size, vocabulary
+    library, dtype, size, vocabulary, device
 ):
     torch.manual_seed(0)
-    head = torch.randn(vocabulary, size).to(dtype)
+    head = torch.randn(vocabulary, size).to(device, dtype)
     for block in (16, 128):
-        rows = torch.randn(block, size).to(dtype)
+        rows = torch.randn(block, size).to(device, dtype)
         product = product_with(head, block, library)
         expected = product(rows)
         assert expected.dtype == torch.float32
@@ -174,16 +181,18 @@ def test_minus_zero_and_zero_are_equal_keys():
     assert beams.tokens[0, :, 0].tolist() == [0, 1, 2, 3]
 
 
+@pytest.mark.parametrize("device", DEVICES)
 @pytest.mark.parametrize("projection", ["full", "selective"])
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
-def test_half_precision_inputs_accumulate_and_score_in_float32(dtype, projection):
+def test_half_precision_inputs_accumulate_and_score_in_float32(dtype, projection, device):
     size, vocabulary = 512, 300
     torch.manual_seed(1)
-    hidden, head = torch.randn(1, 1, size).to(dtype), torch.randn(vocabulary, size).to(dtype)
+    hidden = torch.randn(1, 1, size).to(device, dtype)
+    head = torch.randn(vocabulary, size).to(device, dtype)
     index = bs.Index.build(
         bs.Catalog.from_arrays(np.arange(0, vocabulary, 3)[:, None], codebooks=(vocabulary,))
     )
-    backend = TorchBackend("cpu")
+    backend = TorchBackend(device)
     search = Search(index, backend.load(index), 1, None)
     beams = backend.begin(
         search, np.empty((1, 0), np.int32), np.zeros(1, np.int64), np.zeros(1, bool)
@@ -191,10 +200,10 @@ def test_half_precision_inputs_accumulate_and_score_in_float32(dtype, projection
     beams = backend.step(
         beams, StepInputs(100, hidden=hidden, head=head, projection=projection), "catalog"
     )
-    logits = (head[::3].double() @ hidden[0, 0].double()).numpy()
+    logits = (head[::3].double() @ hidden[0, 0].double()).cpu().numpy()
     expected = spec.log_probabilities(logits, over=range(len(logits)))
     got = np.empty(100)
-    got[beams.tokens[0, :, 0].numpy() // 3] = beams.scores[0].double().numpy()
+    got[beams.tokens[0, :, 0].cpu().numpy() // 3] = beams.scores[0].double().cpu().numpy()
     allowed = backend.capabilities.tolerance[str(dtype).removeprefix("torch.")]
     assert (np.abs(got - expected) <= allowed * np.maximum(1, np.abs(expected))).all()
 
@@ -227,7 +236,7 @@ class TestHubs:
         assert tiles.tokens.numel() <= degrees + self.beams * tables[1].tile
         with torch.profiler.profile(profile_memory=True) as profile:
             engine._backend.step(beams, inputs, "catalog")
-        largest = max(event.self_cpu_memory_usage for event in profile.events())
+        largest = max(event.self_cpu_memory_usage for event in profile.events() or [])
         assert largest < 8 * self.beams * self.size // 10
 
     def test_a_hub_of_very_many_tiles_is_summed_in_groups(self):

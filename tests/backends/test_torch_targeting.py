@@ -22,6 +22,7 @@ DECLARED: list[dict[str, Any]] = [
     {"name": "topic", "bloom": 64},
 ]
 CODEBOOKS = [9, 30, 20]
+DEVICES = ["cpu", "cuda"] if torch.cuda.is_available() else ["cpu"]
 FIELDS = ("tokens", "scores", "keys", "rows", "parents", "finished", "count")
 
 
@@ -131,18 +132,20 @@ def test_with_room_for_all_exactly_the_eligible_items_are_found(partition, end_t
 
 
 @pytest.mark.parametrize("normalize", ["catalog", "eligible"])
-def test_a_targeted_request_has_the_same_bits_in_any_company(normalize: Normalize):
+@pytest.mark.parametrize("device", DEVICES)
+def test_a_targeted_request_has_the_same_bits_in_any_company(normalize: Normalize, device: str):
     world = World(3, {"dynamic": (0.3, 4)})
-    engine = bs.Engine(world.index, backend="torch:cpu", normalize=normalize)
-    head = [np.random.default_rng(v).normal(size=(v, 12)).astype(np.float32) for v in CODEBOOKS]
+    engine = bs.Engine(world.index, backend=f"torch:{device}", normalize=normalize)
+    draw = np.random.default_rng(0)
+    head = [torch.from_numpy(draw.normal(size=(v, 12))).to(device).float() for v in CODEBOOKS]
 
     def decode(chosen: list[int]) -> list[dict[str, torch.Tensor]]:
         beams = engine.begin(len(chosen), requests=[world.requests[r] for r in chosen])
         seen = []
         for step, width in enumerate((8, 33, 20)):
             states = [np.random.default_rng([r, step]).normal(size=(40, 12)) for r in chosen]
-            hidden = np.stack([state[: beams.width] for state in states]).astype(np.float32)
-            beams = engine.step(beams, width, hidden=hidden, head=head[step])
+            hidden = torch.from_numpy(np.stack([state[: beams.width] for state in states]))
+            beams = engine.step(beams, width, hidden=hidden.to(device).float(), head=head[step])
             seen.append({name: getattr(beams, name) for name in FIELDS})
         return seen
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -126,7 +127,7 @@ class Careless(TorchBackend):
 def test_a_wrong_backend_is_not_measured(monkeypatch, capsys):
     real = bs.Engine
 
-    def engine(index, backend, normalize="catalog"):
+    def engine(index, backend, normalize: Any = "catalog"):
         return real(index, backend=Careless("cpu"), normalize=normalize)
 
     monkeypatch.setattr(bs, "Engine", engine)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -13,7 +14,7 @@ from beamsieve.interface import Capabilities
 from beamsieve_backends.torch_dense import TorchBackend
 
 
-def hidden(batch=2, beams=1, size=6, dtype=np.float32):
+def hidden(batch=2, beams=1, size=6, dtype: Any = np.float32):
     return np.zeros((batch, beams, size), dtype)
 
 

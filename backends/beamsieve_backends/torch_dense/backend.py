@@ -154,8 +154,9 @@ class TorchBackend(Backend):
     def select(self, beams: Beams, candidates: Candidates, width: int, keys: Array | None) -> Beams:
         """The threshold is the width-th largest key of each request."""
         batch, _, slots = candidates.rows.shape
-        scores = candidates.scores
-        keys = scores if keys is None else keys
+        scores: Tensor = candidates.scores
+        if keys is None:
+            keys = scores
         alive = (candidates.rows >= 0) & scores.isfinite() & keys.isfinite()
         usable = torch.where(alive, keys, -torch.inf).view(batch, -1)
         if usable.shape[1] > width:

@@ -50,7 +50,9 @@ class StepRows:
     @property
     def nbytes(self) -> int:
         """Bytes of all."""
-        segments = (*self.blooms, *(() if self.bits is None else (self.bits,)))
+        segments = list(self.blooms)
+        if self.bits is not None:
+            segments.append(self.bits)
         starts = 0 if self.part_starts is None else int(self.part_starts.nbytes)
         return starts + sum(segment.nbytes for segment in segments)
 
