@@ -41,20 +41,9 @@ def facts(subject: Subject) -> dict[str, Any]:
         module = sys.modules.get(name)
         if module is not None:
             versions[name] = str(getattr(module, "__version__", "unknown"))
-    return {"device": subject.device, "hardware": _hardware(subject.device), "versions": versions}
-
-
-def _hardware(device: str) -> str:
-    """The name of the GPU, or of the machine's processor."""
-    if device.startswith("cuda"):
-        number = int(device.partition(":")[2] or 0)
-        torch, cupy = sys.modules.get("torch"), sys.modules.get("cupy")
-        if torch is not None and torch.cuda.is_available():
-            return str(torch.cuda.get_device_name(number))
-        if cupy is not None:
-            name = cupy.cuda.runtime.getDeviceProperties(number)["name"]
-            return str(name.decode())
-    return platform.processor() or platform.machine()
+    # A backend that does not name its processor is on one that its device names well enough.
+    hardware = subject.backend.device_name or platform.processor() or platform.machine()
+    return {"device": subject.device, "hardware": hardware, "versions": versions}
 
 
 def sha256(path: Path) -> str:

@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 
 from beamsieve.interface import Beams
-from beamsieve_conformance import compare
 from beamsieve_conformance.subject import Subject
 from beamsieve_conformance.trial import Trial, World
 
@@ -69,4 +68,9 @@ def test_a_captured_search_is_replayed_with_other_numbers(subject: Subject, hidd
         torch.cuda.synchronize()
         replayed = trial.host(captured)
         eager = trial.host(decode(trial, first, on_device(fresh)))
-        compare.check_same_bits(replayed, eager, f"replay {turn}")
+        # Not bit for bit: a library may multiply in another way while it is captured.
+        for name in ("tokens", "rows", "parents", "finished", "count"):
+            assert getattr(replayed, name).tolist() == getattr(eager, name).tolist(), (name, turn)
+        tolerance = len(WIDTHS) * subject.capabilities.tolerance["float32"]
+        size = np.maximum(1, np.abs(eager.scores))
+        assert (np.abs(replayed.scores - eager.scores) <= tolerance * size).all(), turn
