@@ -9,7 +9,7 @@ import torch
 
 import beamsieve as bs
 import beamsieve_spec as spec
-from beamsieve_bench.baselines import Decoded
+from beamsieve_bench.baselines import ScoreFirstTrie
 from beamsieve_bench.catalogs import Workload, skewed_sids
 
 if TYPE_CHECKING:
@@ -55,37 +55,42 @@ def agrees_with_specification(config: str, normalize: Any, device: torch.device)
     return f"{len(_WIDTHS)} steps over {len(sids)} semantic IDs equal"
 
 
-def agrees_with_baseline(config: str, index: bs.Index, inputs: Inputs, baseline: Decoded) -> str:
+def agrees_with_baseline(
+    config: str, index: bs.Index, inputs: Inputs, baseline: ScoreFirstTrie
+) -> str:
     """Score first on the measured catalog, and compare the semantic IDs with the baseline's.
 
-    Near-equal scores may stand in another order, so the sets of semantic IDs are compared, but for
-    those within rounding of the last place.
+    All places of a request get the hidden state of its first: rounding may turn two near-equal
+    beams round, and then nothing after them must change. The sets of semantic IDs are compared, but
+    for those within rounding of the last place.
 
     Raises:
         GateError: more than rounding is between them.
     """
     engine = bs.Engine(index, backend=config, normalize="all")
+    hidden = [states[:, :1].expand_as(states).contiguous() for states in inputs.hidden]
     beams = engine.search(
-        lambda step, beams: (inputs.hidden[step - 1], inputs.heads[step - 1]),
+        lambda step, beams: (hidden[step - 1], inputs.heads[step - 1]),
         inputs.widths,
-        batch=len(inputs.hidden[0]),
+        batch=len(hidden[0]),
     )
+    expected = baseline.decode(hidden, inputs.heads, inputs.widths)
     exact = inputs.hidden[0].dtype == torch.float32
     slack = 1e-4 if exact else 0.1  # the baseline's own products are rounded to half precision
-    ours, theirs = _host(beams.scores), baseline.scores.float().cpu().numpy()
+    ours, theirs = _host(beams.scores), expected.scores.float().cpu().numpy()
     if not np.allclose(ours, theirs, rtol=0, atol=slack):
         raise GateError("Scores differ from the baseline's on the measured catalog.")
     if not exact:
         return "scores within half precision"
     shared = 0
     for mine, yours, scores in zip(
-        _host(beams.tokens).tolist(), baseline.tokens.tolist(), ours, strict=True
+        _host(beams.tokens).tolist(), expected.tokens.tolist(), ours, strict=True
     ):
         sure = scores > scores[-1] + slack
-        found, expected = ({tuple(sid) for sid in sids} for sids in (mine, yours))
-        if not {tuple(sid) for sid, keep in zip(mine, sure, strict=True) if keep} <= expected:
+        found, wanted = ({tuple(sid) for sid in sids} for sids in (mine, yours))
+        if not {tuple(sid) for sid, keep in zip(mine, sure, strict=True) if keep} <= wanted:
             raise GateError("Semantic IDs differ from the baseline's on the measured catalog.")
-        shared += len(found & expected)
+        shared += len(found & wanted)
     return f"{shared} of {ours.size} semantic IDs equal, the rest within rounding of the last place"
 
 

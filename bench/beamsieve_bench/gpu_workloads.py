@@ -9,8 +9,8 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from beamsieve.index.build import make_table, starts_dtype, token_dtype
-from beamsieve.index.tables import StepTable
+from beamsieve.index.build import make_table
+from beamsieve.index.tables import StepTable, starts_dtype, token_dtype
 
 HIDDEN = 256
 

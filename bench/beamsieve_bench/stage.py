@@ -136,7 +136,7 @@ def measure(options: argparse.Namespace) -> dict[str, Any]:
     say("checking the results")
     gate = {
         "specification": agrees_with_specification(options.backend, options.normalize, device),
-        "baseline": agrees_with_baseline(options.backend, index, inputs, decode(trie)),
+        "baseline": agrees_with_baseline(options.backend, index, inputs, trie),
     }
     say("warming up")
     plan = engine.warm_up(options.batch, inputs.widths, inputs.heads)
