@@ -18,9 +18,7 @@ def tokens_of_entries(table: StepTable) -> NDArray[np.unsignedinteger]:
         assert table.tokens is not None
         return table.tokens
     dtype = token_dtype(table.vocabulary)
-    bits = table.bitmap.view(np.uint8) if table.bitmap.flags.c_contiguous else None
-    if bits is None:
-        bits = np.ascontiguousarray(table.bitmap).view(np.uint8)
+    bits = np.ascontiguousarray(table.bitmap).view(np.uint8)
     found = np.empty(table.entries, dtype)
     done = 0
     step = max(1, _CHUNK_CELLS // (8 * bits.shape[1]))

@@ -2,7 +2,8 @@
 
 A semantic ID joins the part whose row would then have the fewest bits set, the first of several;
 parts that are still empty come last. Dealing is a matter of order within one prefix, but prefixes
-do not know of each other: in round i, every prefix deals its i-th semantic ID.
+do not know of each other: in round i, every prefix deals its i-th semantic ID. So the time follows
+the number of semantic IDs below the prefix that has the most.
 """
 
 from __future__ import annotations
