@@ -33,7 +33,7 @@ def log_mass(peak, mass):
 @triton.jit
 def choose_cells(
     scores, cell_best, tile_peak, tile_sum,
-    log_sums, keys, cell_list, cell_count, threshold, candidate_count,
+    log_sums, keys, cell_list, cell_count, threshold, group_count, candidate_count,
     beams, M, W, SLACK,
     TILES: tl.constexpr, TILES_UP: tl.constexpr, CELLS: tl.constexpr, TOGETHER: tl.constexpr,
     BEAM_BLOCK: tl.constexpr, BEAMS_UP: tl.constexpr, PDL: tl.constexpr,
@@ -47,12 +47,13 @@ def choose_cells(
         cell_list: out, int32 [B, W + SLACK]; ``m * LISTED + cell``, where TOGETHER cells count as
             one and LISTED = TILES_UP * CELLS / TOGETHER is how many a beam has.
         cell_count: out, int32 [B]; threshold: out, float32 [B], no better candidate is left out.
-        candidate_count: out, int32 [B]; set to 0 for the kernel that comes next.
+        group_count, candidate_count: out, int32 [B]; set to 0 for the kernels that come next.
     """
     if PDL:
         tl.extra.cuda.gdc_wait()
         tl.extra.cuda.gdc_launch_dependents()
     b = tl.program_id(0).to(tl.int64)
+    tl.store(group_count + b, 0)
     tl.store(candidate_count + b, 0)
     LISTED: tl.constexpr = TILES_UP * CELLS // TOGETHER
     tile = tl.arange(0, TILES_UP)

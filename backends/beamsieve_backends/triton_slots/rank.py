@@ -57,7 +57,7 @@ def write_best(
         mine = tl.load(candidate_keys + i, mask=i < n, other=NOTHING)
         rank = tl.zeros((OWN,), tl.int32)
         alive = 0
-        for begin in tl.range(0, n, OTHERS, loop_unroll_factor=4):
+        for begin in range(0, n, OTHERS):
             at = begin + tl.arange(0, OTHERS)
             other = tl.load(candidate_keys + at, mask=at < n, other=NOTHING)
             rank += tl.sum((other[None, :] > mine[:, None]).to(tl.int32), 1)

@@ -100,67 +100,81 @@ def _score(
 
 
 @triton.jit
-def score_cells(
-    hidden, head, bias, logits, bonus, nudge, rows, finished, bitmaps,
-    scores, log_sums, group_max, cell_list, cell_count, threshold,
-    candidate_keys, candidate_scores, candidate_count,
-    M, V, MOST, CAPACITY,
-    D: tl.constexpr, WORDS: tl.constexpr, GROUP: tl.constexpr, OF_BEAM: tl.constexpr,
-    OF_BEAM_UP: tl.constexpr, EACH: tl.constexpr, CELLS: tl.constexpr, GROUPS: tl.constexpr,
-    BLOCK_K: tl.constexpr, BY_ROW: tl.constexpr, HAS_LOGITS: tl.constexpr,
-    HAS_BIAS: tl.constexpr, HAS_BONUS: tl.constexpr, HAS_NUDGE: tl.constexpr, PDL: tl.constexpr,
+def list_groups(
+    scores, log_sums, group_max, cell_list, cell_count, threshold, group_list, group_count,
+    M, MOST, LIMIT,
+    OF_BEAM: tl.constexpr, OF_BEAM_UP: tl.constexpr, EACH: tl.constexpr, BLOCK: tl.constexpr,
+    PDL: tl.constexpr,
 ):  # fmt: skip
-    """Candidates of the listed cells: order key, and score.
-
-    A program looks at CELLS cells of EACH groups, and scores those groups that reach the threshold,
-    GROUPS at a time; most cells have one.
+    """List the groups of the listed cells that reach the threshold; most cells have one.
 
     Args:
         group_max: float32 [B, M, OF_BEAM]; OF_BEAM_UP counts the groups of missing tiles too.
-        cell_list: int32 [B, MOST], of which ``cell_count`` [B] are set.
-        candidate_keys: out, int64 [B, CAPACITY]; candidate_scores: out, float32 [B, CAPACITY].
-        candidate_count: int32 [B], in and out; above CAPACITY where not all had a place.
+        cell_list: int32 [B, MOST], of which ``cell_count`` [B] are set, of EACH groups.
+        group_list: out, int32 [B, LIMIT], in no order; ``m * OF_BEAM_UP + group``.
+        group_count: int32 [B], in and out; above LIMIT where not all had a place.
     """
     if PDL:
         tl.extra.cuda.gdc_wait()
         tl.extra.cuda.gdc_launch_dependents()
     b = tl.program_id(0).to(tl.int64)
     tau = tl.load(threshold + b)
-    n = tl.load(cell_count + b)
-    seen: tl.constexpr = CELLS * EACH
-    entry = tl.program_id(1) * CELLS + tl.arange(0, seen) // EACH
-    cell = tl.load(cell_list + b * MOST + entry, mask=entry < MOST, other=0)
-    group = tl.where(entry < n, cell, 0) * EACH + tl.arange(0, seen) % EACH
+    n = tl.load(cell_count + b) * EACH
+    entry = tl.program_id(1) * BLOCK + tl.arange(0, BLOCK)
+    cell = tl.load(cell_list + b * MOST + entry // EACH, mask=entry < n, other=0)
+    group = cell * EACH + entry % EACH
     key = _key_of_group(
         scores + b * M, log_sums + b * M, group_max + b * M * OF_BEAM, group, entry < n,
         OF_BEAM_UP, OF_BEAM,
     )  # fmt: skip
     passes = ((key >= tau) & (key > float("-inf"))).to(tl.int32)
-    number = tl.cumsum(passes, 0) - 1
-    total = tl.sum(passes)
+    place = tl.atomic_add(group_count + b, tl.sum(passes)) + tl.cumsum(passes, 0) - 1
+    tl.store(group_list + b * LIMIT + place, group, mask=(passes > 0) & (place < LIMIT))
+
+
+@triton.jit
+def score_groups(
+    hidden, head, bias, logits, bonus, nudge, rows, finished, bitmaps,
+    scores, log_sums, group_list, group_count, threshold,
+    candidate_keys, candidate_scores, candidate_count,
+    M, V, LIMIT, CAPACITY,
+    D: tl.constexpr, WORDS: tl.constexpr, GROUP: tl.constexpr, OF_BEAM_UP: tl.constexpr,
+    GROUPS: tl.constexpr, BLOCK_K: tl.constexpr, BY_ROW: tl.constexpr,
+    HAS_LOGITS: tl.constexpr, HAS_BIAS: tl.constexpr, HAS_BONUS: tl.constexpr,
+    HAS_NUDGE: tl.constexpr, PDL: tl.constexpr,
+):  # fmt: skip
+    """Candidates of the listed groups: order key, and score.
+
+    Args:
+        candidate_keys: out, int64 [B, CAPACITY]; candidate_scores: out, float32 [B, CAPACITY].
+        candidate_count: int32 [B], in and out; CAPACITY is every token of LIMIT groups.
+    """
+    if PDL:
+        tl.extra.cuda.gdc_wait()
+        tl.extra.cuda.gdc_launch_dependents()
+    b = tl.program_id(0).to(tl.int64)
+    tau = tl.load(threshold + b)
+    n = tl.minimum(tl.load(group_count + b), LIMIT)
     slot = tl.arange(0, GROUPS * GROUP)
-    for begin in range(0, total, GROUPS):
-        wanted = begin + tl.arange(0, GROUPS)
-        is_it = (number[None, :] == wanted[:, None]) & (passes > 0)[None, :]
-        chosen = tl.sum(tl.where(is_it, group[None, :], 0), 1)
-        chosen = tl.broadcast_to(chosen[:, None], (GROUPS, GROUP))
+    for begin in range(tl.program_id(1) * GROUPS, n, tl.num_programs(1) * GROUPS):
+        item = begin + slot // GROUP
+        group = tl.load(group_list + b * LIMIT + item, mask=item < n, other=0)
         code, score, keep = _score(
             hidden, head, bias, logits, bonus, nudge, rows, finished, bitmaps,
-            scores + b * M, log_sums + b * M, tl.reshape(chosen, (GROUPS * GROUP,)),
-            begin + slot // GROUP < total, tau, b, M, V, D, WORDS, GROUP, OF_BEAM_UP, GROUPS,
-            BLOCK_K, BY_ROW, HAS_LOGITS, HAS_BIAS, HAS_BONUS, HAS_NUDGE,
+            scores + b * M, log_sums + b * M, group, item < n, tau, b, M, V, D, WORDS, GROUP,
+            OF_BEAM_UP, GROUPS, BLOCK_K, BY_ROW, HAS_LOGITS, HAS_BIAS, HAS_BONUS, HAS_NUDGE,
         )  # fmt: skip
         count = keep.to(tl.int32)
         place = tl.atomic_add(candidate_count + b, tl.sum(count)) + tl.cumsum(count, 0) - 1
-        tl.store(candidate_keys + b * CAPACITY + place, code, mask=keep & (place < CAPACITY))
-        tl.store(candidate_scores + b * CAPACITY + place, score, mask=keep & (place < CAPACITY))
+        tl.store(candidate_keys + b * CAPACITY + place, code, mask=keep)
+        tl.store(candidate_scores + b * CAPACITY + place, score, mask=keep)
 
 
 @triton.jit
 def settle_candidates(
     hidden, head, bias, logits, bonus, nudge, rows, finished, bitmaps,
-    scores, log_sums, group_max, cell_list, cell_count, threshold,
-    candidate_keys, candidate_scores, candidate_count, keys, group_list,
+    scores, log_sums, group_list, group_count, threshold,
+    candidate_keys, candidate_scores, candidate_count, group_max, cell_list, cell_count, keys,
     M, V, W, SLACK, MOST, CAPACITY, LIMIT, KEYS,
     D: tl.constexpr, WORDS: tl.constexpr, GROUP: tl.constexpr, OF_BEAM: tl.constexpr,
     OF_BEAM_UP: tl.constexpr, EACH: tl.constexpr, GROUPS: tl.constexpr, BLOCK: tl.constexpr,
@@ -169,12 +183,12 @@ def settle_candidates(
 ):  # fmt: skip
     """Bring a request's candidates down to what can be ranked; mostly there is nothing to do.
 
-    Where they had no place (a few beams far ahead of the others, or all logits equal), only the
-    LIMIT best groups of the listed cells are kept and scored again: they hold the W best just as
-    the cells did, and CAPACITY is their number of tokens. One program per request does this alone.
+    Where groups had no place (a few beams far ahead of the others, or all logits equal), the LIMIT
+    best groups of the listed cells, in the exact order, are listed anew and scored: they hold the W
+    best just as the cells did. One program per request does this alone.
 
     Args:
-        keys: workspace, int32 [B, KEYS]; group_list: workspace, int32 [B, LIMIT].
+        keys: workspace, int32 [B, KEYS].
     """
     if PDL:
         tl.extra.cuda.gdc_wait()
@@ -183,7 +197,7 @@ def settle_candidates(
     count = tl.load(candidate_count + b)
     keys += b * KEYS
     group_list += b * LIMIT
-    if count > CAPACITY:
+    if tl.load(group_count + b) > LIMIT:
         tau_of_cells = tl.load(threshold + b)
         n = tl.load(cell_count + b) * EACH
         for begin in range(0, n, BLOCK):

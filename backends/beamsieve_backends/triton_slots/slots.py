@@ -1,9 +1,8 @@
 """Selective projection: only the valid tokens of each beam, their head rows read in place.
 
-Beam m's j-th valid token has slot j of that beam. A program takes a few beams and the first slots
-of each, which needs neither search nor compaction, and then whatever is left of wide rows, so its
-work follows the sum of the degrees. What it writes is dense: candidates of a request lie side by
-side in the order of their beams and tokens.
+Beam m's j-th valid token has slot j of that beam, so slots need no search and no compaction; a
+program takes a few beams and walks their slots a few at a time. What it writes is dense all the
+same: candidates of a request lie side by side in the order of their beams and tokens.
 """
 
 from __future__ import annotations
@@ -26,12 +25,14 @@ def _degrees(rows, finished, row_starts, m, M):
 
 
 @triton.jit
-def _first_logits(
-    head, bias, logits, hidden, tokens, h, slot, first, real, beam, V,
+def _logits(
+    hidden, head, bias, logits, tokens, h, slot, first, degree, done, beam, V,
     D: tl.constexpr, TOKEN_MASK: tl.constexpr, BLOCK_K: tl.constexpr,
     HAS_LOGITS: tl.constexpr, HAS_BIAS: tl.constexpr,
 ):  # fmt: skip
-    """Logits and tokens [BEAMS, SLOTS] of the first slots of each beam."""
+    """Logits [BEAMS, SLOTS] of slots ``slot`` (0 for a finished beam), -inf where none; tokens."""
+    inside = slot[None, :] < degree[:, None]
+    real = inside & (done == 0)[:, None]
     token = tl.load(tokens + first[:, None] + slot[None, :], mask=real, other=0).to(tl.int32)
     token = token & TOKEN_MASK
     if HAS_LOGITS:
@@ -48,38 +49,13 @@ def _first_logits(
             if D <= BLOCK_K:
                 logit += tl.sum(h * w, 2)
             else:
-                part = tl.load(
-                    hidden + beam[:, None] * D + k[None, :], mask=(k < D)[None, :], other=0.0
-                )
+                there = (degree > 0)[:, None] & (k < D)[None, :]
+                part = tl.load(hidden + beam[:, None] * D + k[None, :], mask=there, other=0.0)
                 logit += tl.sum(part.to(tl.float32)[:, None, :] * w, 2)
         if HAS_BIAS:
             logit += tl.load(bias + token, mask=real, other=0.0).to(tl.float32)
-    return logit, token
-
-
-@triton.jit
-def _more_logits(
-    hidden, head, bias, logits, tokens, entry, real, beam, V,
-    D: tl.constexpr, TOKEN_MASK: tl.constexpr, SLOTS: tl.constexpr, BLOCK_K: tl.constexpr,
-    HAS_LOGITS: tl.constexpr, HAS_BIAS: tl.constexpr,
-):  # fmt: skip
-    """Logits and tokens [SLOTS] of slots of any beams."""
-    token = tl.load(tokens + entry, mask=real, other=0).to(tl.int32) & TOKEN_MASK
-    if HAS_LOGITS:
-        logit = tl.load(logits + beam * V + token, mask=real, other=0.0).to(tl.float32)
-    else:
-        logit = tl.zeros((SLOTS,), tl.float32)
-        for begin in tl.static_range(0, D, BLOCK_K):
-            k = begin + tl.arange(0, BLOCK_K)
-            there = real[:, None]
-            if D % BLOCK_K != 0:
-                there = there & (k < D)[None, :]
-            h = tl.load(hidden + beam[:, None] * D + k[None, :], mask=there, other=0.0)
-            w = tl.load(head + token.to(tl.int64)[:, None] * D + k[None, :], mask=there, other=0.0)
-            logit += tl.sum(h.to(tl.float32) * w.to(tl.float32), 1)
-        if HAS_BIAS:
-            logit += tl.load(bias + token, mask=real, other=0.0).to(tl.float32)
-    return tl.where(real, usable(logit), float("-inf")), token
+    logit = tl.where(real, usable(logit), tl.where(inside, 0.0, float("-inf")))
+    return logit, token, inside, real
 
 
 @triton.jit
@@ -88,15 +64,16 @@ def _finish(
     candidate_keys, candidate_scores, HAS_BONUS: tl.constexpr, HAS_NUDGE: tl.constexpr,
 ):  # fmt: skip
     """Write order key and score of some slots."""
-    final = score + (logit - log_sum)
+    final = score[:, None] + (logit - log_sum[:, None])
     if HAS_BONUS:
-        final += tl.load(bonus + beam * V + token, mask=real, other=0.0)
+        final += tl.load(bonus + beam[:, None] * V + token, mask=real, other=0.0)
     final = usable(final)
     key = final
     if HAS_NUDGE:
-        key = usable(key + tl.load(nudge + beam * V + token, mask=real, other=0.0))
+        key = usable(key + tl.load(nudge + beam[:, None] * V + token, mask=real, other=0.0))
     tl.store(candidate_scores + at, final, mask=inside)
-    tl.store(candidate_keys + at, packed(key, m.to(tl.int64) * V + token), mask=inside)
+    identity = m.to(tl.int64)[:, None] * V + token
+    tl.store(candidate_keys + at, packed(key, identity), mask=inside)
 
 
 @triton.jit
@@ -105,7 +82,7 @@ def score_slots(
     candidate_keys, candidate_scores, candidate_rows, candidate_count,
     M, V, CAPACITY,
     D: tl.constexpr, TOKEN_MASK: tl.constexpr, BEAMS: tl.constexpr, SLOTS: tl.constexpr,
-    REST: tl.constexpr, BLOCK_K: tl.constexpr, ALL_BEAMS: tl.constexpr, HAS_LOGITS: tl.constexpr,
+    BLOCK_K: tl.constexpr, ALL_BEAMS: tl.constexpr, HAS_LOGITS: tl.constexpr,
     HAS_BIAS: tl.constexpr, HAS_BONUS: tl.constexpr, HAS_NUDGE: tl.constexpr, PDL: tl.constexpr,
 ):  # fmt: skip
     """Every candidate of every beam: order key, score and child row.
@@ -114,8 +91,7 @@ def score_slots(
         row_starts, tokens: the sparse table.
         candidate_keys: out, int64 [B, CAPACITY]; candidate_scores: out, float32 [B, CAPACITY];
             candidate_rows: out, int64 [B, CAPACITY]; candidate_count: out, int32 [B].
-        BEAMS, SLOTS: beams of a program, and slots of each that it takes first; REST: slots that
-            it takes at a time of those that are left.
+        BEAMS, SLOTS: beams of a program, and slots of each that it takes at a time.
         ALL_BEAMS: the power of two from M on. Every program counts the candidates of all beams
             before its own, which costs less than a kernel that does it for all.
     """
@@ -132,10 +108,10 @@ def score_slots(
         h = score
     else:
         k = tl.arange(0, BLOCK_K)
-        read = (m < M)[:, None]
+        there = (m < M)[:, None]
         if D % BLOCK_K != 0:
-            read = read & (k < D)[None, :]
-        h = tl.load(hidden + beam[:, None] * D + k[None, :], mask=read, other=0.0)
+            there = there & (k < D)[None, :]
+        h = tl.load(hidden + beam[:, None] * D + k[None, :], mask=there, other=0.0)
         h = h.to(tl.float32)[:, None, :]
     everyone = tl.arange(0, ALL_BEAMS)
     # The last program needs every beam, for the count; the others, those before them.
@@ -150,70 +126,46 @@ def score_slots(
     most = tl.max(degree)
 
     slot = tl.arange(0, SLOTS)
-    inside = slot[None, :] < degree[:, None]
-    real = inside & (done == 0)[:, None]
-    logit, token = _first_logits(
-        head, bias, logits, hidden, tokens, h, slot, first, real, beam, V,
+    logit, token, inside, real = _logits(
+        hidden, head, bias, logits, tokens, h, slot, first, degree, done, beam, V,
         D, TOKEN_MASK, BLOCK_K, HAS_LOGITS, HAS_BIAS,
     )  # fmt: skip
-    # A finished beam's log-probability is 0.
-    logit = tl.where(real, usable(logit), tl.where(inside, 0.0, float("-inf")))
     at = place[:, None] + slot[None, :]
     tl.store(candidate_rows + at, first[:, None] + slot[None, :], mask=inside)
     peak = tl.max(logit, 1)
     reference = tl.where(peak == float("-inf"), 0.0, peak)
     mass = tl.sum(tl.exp(logit - reference[:, None]), 1)
-
-    # Whatever wide rows have beyond the first slots, side by side.
-    lane = tl.arange(0, BEAMS)
-    rest = tl.maximum(degree - SLOTS, 0)
-    behind = tl.cumsum(rest, 0)
-    before_rest = behind - rest
-    total = tl.sum(rest)
-    for begin in range(0, total, REST):
-        later = begin + tl.arange(0, REST)
-        there = later < total
-        owner = tl.sum((later[:, None] >= behind[None, :]).to(tl.int32), 1)
-        mine = (owner[:, None] == lane[None, :]) & there[:, None]
-        shift = SLOTS - before_rest
-        entry = later + tl.sum(tl.where(mine, (first + shift)[None, :], 0), 1)
-        at_later = later + tl.sum(tl.where(mine, (place + shift)[None, :], 0), 1)
-        beam_later = b * M + first_m + tl.where(there, owner, 0)
-        logit_later, token_later = _more_logits(
-            hidden, head, bias, logits, tokens, entry, there, beam_later, V,
-            D, TOKEN_MASK, REST, BLOCK_K, HAS_LOGITS, HAS_BIAS,
+    for begin in range(SLOTS, most, SLOTS):
+        later = begin + tl.arange(0, SLOTS)
+        logit_later, token_later, inside_later, _real = _logits(
+            hidden, head, bias, logits, tokens, h, later, first, degree, done, beam, V,
+            D, TOKEN_MASK, BLOCK_K, HAS_LOGITS, HAS_BIAS,
         )  # fmt: skip
-        tl.store(candidate_rows + at_later, entry, mask=there)
-        tl.store(candidate_scores + at_later, logit_later, mask=there)
-        tl.store(candidate_keys + at_later, token_later.to(tl.int64), mask=there)
-        counted = tl.where(mine, logit_later[:, None], float("-inf"))
-        new_peak = tl.maximum(peak, tl.max(counted, 0))
+        at_later = place[:, None] + later[None, :]
+        tl.store(candidate_rows + at_later, first[:, None] + later[None, :], mask=inside_later)
+        tl.store(candidate_scores + at_later, logit_later, mask=inside_later)
+        tl.store(candidate_keys + at_later, token_later.to(tl.int64), mask=inside_later)
+        new_peak = tl.maximum(peak, tl.max(logit_later, 1))
         reference = tl.where(new_peak == float("-inf"), 0.0, new_peak)
         mass = mass * tl.exp(peak - reference)
-        mass += tl.sum(tl.exp(counted - reference[None, :]), 0)
+        mass += tl.sum(tl.exp(logit_later - reference[:, None]), 1)
         peak = new_peak
     log_sum = tl.where(mass > 0.0, reference + tl.log(mass), 0.0)
 
     _finish(
-        logit, token, inside, real, score[:, None], log_sum[:, None], beam[:, None], m[:, None],
-        V, at, bonus, nudge, candidate_keys, candidate_scores, HAS_BONUS, HAS_NUDGE,
+        logit, token, inside, real, score, log_sum, beam, m, V, at, bonus, nudge,
+        candidate_keys, candidate_scores, HAS_BONUS, HAS_NUDGE,
     )  # fmt: skip
-    if total > 0:
+    if most > SLOTS:
         tl.debug_barrier()
-        for begin in range(0, total, REST):
-            later = begin + tl.arange(0, REST)
-            there = later < total
-            owner = tl.sum((later[:, None] >= behind[None, :]).to(tl.int32), 1)
-            mine = (owner[:, None] == lane[None, :]) & there[:, None]
-            shift = SLOTS - before_rest
-            at_later = later + tl.sum(tl.where(mine, (place + shift)[None, :], 0), 1)
-            m_later = first_m + tl.where(there, owner, 0)
-            logit_kept = tl.load(candidate_scores + at_later, mask=there, other=float("-inf"))
-            token_kept = tl.load(candidate_keys + at_later, mask=there, other=0).to(tl.int32)
+        for begin in range(SLOTS, most, SLOTS):
+            later = begin + tl.arange(0, SLOTS)
+            at_later = place[:, None] + later[None, :]
+            within = later[None, :] < degree[:, None]
+            logit_kept = tl.load(candidate_scores + at_later, mask=within, other=float("-inf"))
+            token_kept = tl.load(candidate_keys + at_later, mask=within, other=0).to(tl.int32)
+            # A finished beam has one candidate, so whatever comes later is real.
             _finish(
-                logit_kept, token_kept, there, there,
-                tl.sum(tl.where(mine, score[None, :], 0.0), 1),
-                tl.sum(tl.where(mine, log_sum[None, :], 0.0), 1),
-                b * M + m_later, m_later, V, at_later, bonus, nudge, candidate_keys,
-                candidate_scores, HAS_BONUS, HAS_NUDGE,
+                logit_kept, token_kept, within, within, score, log_sum, beam, m, V, at_later,
+                bonus, nudge, candidate_keys, candidate_scores, HAS_BONUS, HAS_NUDGE,
             )  # fmt: skip

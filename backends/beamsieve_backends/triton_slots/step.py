@@ -16,7 +16,8 @@ from beamsieve_backends.triton_slots.launch import INTERPRETED, cdiv, launch, po
 from beamsieve_backends.triton_slots.project import row_bitmaps, split_rows, statistics
 from beamsieve_backends.triton_slots.rank import write_best
 from beamsieve_backends.triton_slots.revisit import (
-    score_cells,
+    list_groups,
+    score_groups,
     settle_candidates,
     thin_candidates,
 )
@@ -26,6 +27,8 @@ from beamsieve_backends.triton_slots.tables import DeviceTable, DeviceTables
 GROUP = 8
 LIMIT = 2
 """Groups that stay after the choice, as a multiple of the width."""
+LISTING = 1024
+"""Groups that one program looks at when it lists them."""
 HELD = 8192
 """The most keys that one program holds in registers."""
 PROCESSORS = 132
@@ -33,16 +36,15 @@ PROCESSORS = 132
 
 
 TUNING: dict[str, dict[str, int | None]] = {
-    "slots_few": {"BEAMS": 1, "SLOTS": 4, "REST": 16, "BLOCK_K": 256, "warps": 4},
-    "slots_many": {"BEAMS": 4, "SLOTS": 2, "REST": 16, "BLOCK_K": 256, "warps": 4},
-    "slots_wide": {"BEAMS": 4, "SLOTS": 4, "REST": 32, "BLOCK_K": 256, "warps": 4},
-    "statistics_few": {"BLOCK_M": 64, "warps": 4, "stages": 2},
-    "statistics_many": {"BLOCK_M": 256, "warps": 8, "stages": 1},
-    "statistics_split": {"BLOCK_M": 128, "warps": 8, "stages": 3},
-    "cells": {"CELLS": 4, "GROUPS": 4, "BLOCK_K": 64, "warps": 4, "registers": 64},
-    "cells_few": {"CELLS": 2, "GROUPS": 2, "BLOCK_K": 256, "warps": 4},
+    "slots_few": {"BEAMS": 1, "SLOTS": 8, "BLOCK_K": 256, "warps": 4},
+    "slots_many": {"BEAMS": 4, "SLOTS": 2, "BLOCK_K": 256, "warps": 4},
+    "slots_wide": {"BEAMS": 4, "SLOTS": 4, "BLOCK_K": 256, "warps": 4},
+    "statistics_few": {"BLOCK_M": 64, "BLOCK_K": 64, "warps": 4, "stages": 3},
+    "statistics_many": {"BLOCK_M": 128, "BLOCK_K": 64, "warps": 8, "stages": 3},
+    "groups_few": {"GROUPS": 2, "BLOCK_K": 256, "warps": 4},
+    "groups_many": {"GROUPS": 8, "BLOCK_K": 32, "warps": 4, "registers": 64},
     "rank": {"OWN": 32, "OTHERS": 128, "warps": 2},
-    "tile": {"plain": 128, "split": 128, "resident": 1},
+    "tile": {"narrow": 64, "wide": 256, "split": 128},
     "choose": {"divide": 512},
 }
 """Block shapes that were measured to be fastest on an H200."""
@@ -175,7 +177,7 @@ class _Call:
             D=self.D, TOKEN_MASK=table.token_mask, ALL_BEAMS=power_of_two(M), **self.has, **shape,
         )  # fmt: skip
         typical = min(capacity, int(M * table.typical_degree))
-        if typical > 2 * W:
+        if typical > max(2 * W, 2048):
             block = min(8192, max(1024, power_of_two(int(1.25 * M * table.entries / table.rows))))
             launch(
                 thin_candidates, (B,), keys, scores, rows, count,
@@ -203,7 +205,9 @@ class _Call:
         beams_up, columns_up = power_of_two(M), power_of_two(V)
         each_token = not guided and beams_up * columns_up <= HELD
         split = self.inputs.hidden is not None and self.hidden.dtype == torch.float32
-        tile = 64 if each_token else TUNING["tile"]["split" if split else "plain"]
+        # The tile decides how the log-softmax is summed, so it must not depend on the batch.
+        kind = "narrow" if each_token or M < 256 else ("split" if split else "wide")
+        tile = TUNING["tile"][kind]
         tile = min(tile, max(32, columns_up))
         group = 1 if each_token else GROUP
         tiles = cdiv(V, tile)
@@ -272,19 +276,16 @@ class _Call:
         tiles = cdiv(self.V, tile)
         large = beams >= 1024
         shape = dict(TUNING["statistics_many" if large else "statistics_few"])
-        if split and large:
-            shape = dict(TUNING["statistics_split"])
         row_blocks = cdiv(beams, shape["BLOCK_M"])
-        programs = PROCESSORS * TUNING["tile"]["resident"]
-        tiles_each = cdiv(tiles, max(1, programs // row_blocks)) if large else 1
+        tiles_each = cdiv(tiles, max(1, PROCESSORS // row_blocks)) if large else 1
         splits = cdiv(tiles, tiles_each)
-        block_k = min(64 if split else 256, max(16, power_of_two(self.D)))
+        shape["BLOCK_K"] = min(shape["BLOCK_K"], max(16, power_of_two(self.D)))
         launch(
             statistics, (row_blocks * splits,), hidden, head, hidden_low, head_low, hidden_scale,
             head_scale, bias, logits, bonus, nudge, self.beams.rows, self.finished, bitmap, *outputs,
             beams, self.V, splits, tiles_each,
             D=self.D, WORDS=words, TILES=tiles, GROUP=group, TILE=tile, CELLS=cells,
-            BLOCK_K=block_k, ALL=self.all, BY_ROW=self.table.dense, SPLIT=split,
+            ALL=self.all, BY_ROW=self.table.dense, SPLIT=split,
             UPCAST=INTERPRETED, **self.has, **shape,
         )  # fmt: skip
 
@@ -309,38 +310,46 @@ class _Call:
         most = W + self.slack
         log_sums, threshold = self.empty(B, M), self.empty(B)
         cell_list = self.empty(B, most, dtype=torch.int32)
-        cell_count, count = (self.empty(B, dtype=torch.int32) for _ in range(2))
+        cell_count, group_count, count = (self.empty(B, dtype=torch.int32) for _ in range(3))
         beam_block = max(1, min(beams_up, HELD // (tiles_up * cells)))
         launch(
             choose_cells, (B,), self.beams.scores, best, peak, mass, log_sums,
             self.empty(B, listed, beams_up, dtype=torch.int32), cell_list, cell_count, threshold,
-            count, B * M, M, W, self.slack,
+            group_count, count, B * M, M, W, self.slack,
             TILES=tiles, TILES_UP=tiles_up, CELLS=cells, TOGETHER=together, BEAM_BLOCK=beam_block,
             BEAMS_UP=beams_up, warps=_warps(beams_up * listed),
         )  # fmt: skip
-        shape = dict(TUNING["cells_few" if B * W <= 1024 else "cells"])
-        shape["BLOCK_K"] = block_k = min(shape["BLOCK_K"], power_of_two(self.D))
         limit = LIMIT * W
+        group_list = self.empty(B, limit, dtype=torch.int32)
+        of_beam, of_beam_up = tiles * cells * groups, tiles_up * cells * groups
+        launch(
+            list_groups, (B, cdiv(most * each, LISTING)), self.beams.scores, log_sums, group_max,
+            cell_list, cell_count, threshold, group_list, group_count, M, most, limit,
+            OF_BEAM=of_beam, OF_BEAM_UP=of_beam_up, EACH=each, BLOCK=LISTING,
+        )  # fmt: skip
+        shape = dict(TUNING["groups_few" if B * W <= 1024 else "groups_many"])
+        shape["BLOCK_K"] = min(shape["BLOCK_K"], power_of_two(self.D))
         capacity = limit * GROUP
         keys = self.empty(B, capacity, dtype=torch.int64)
         scores = self.empty(B, capacity)
         given = (
             *self.model, self.beams.rows, self.finished, bitmap, self.beams.scores, log_sums,
-            group_max, cell_list, cell_count, threshold, keys, scores, count,
+            group_list, group_count, threshold, keys, scores, count,
         )  # fmt: skip
-        known = dict(
-            D=self.D, WORDS=words, GROUP=GROUP, OF_BEAM=tiles * cells * groups,
-            OF_BEAM_UP=tiles_up * cells * groups, EACH=each, BY_ROW=self.table.dense, **self.has,
-        )  # fmt: skip
+        known = {
+            "D": self.D, "WORDS": words, "GROUP": GROUP, "OF_BEAM_UP": of_beam_up,
+            "BY_ROW": self.table.dense, **self.has, **shape,
+        }  # fmt: skip
         launch(
-            score_cells, (B, cdiv(most, shape["CELLS"])), *given, M, self.V, most, capacity,
-            **known, **shape,
+            score_groups, (B, cdiv(most, shape["GROUPS"])), *given, M, self.V, limit, capacity,
+            **known,
         )  # fmt: skip
         workspace = max(most * each, capacity)
         launch(
-            settle_candidates, (B,), *given, self.empty(B, workspace, dtype=torch.int32),
-            self.empty(B, limit, dtype=torch.int32), M, self.V, W, self.slack, most, capacity,
-            limit, workspace, GROUPS=8, BLOCK=4096, BLOCK_K=block_k, **known, warps=8,
+            settle_candidates, (B,), *given, group_max, cell_list, cell_count,
+            self.empty(B, workspace, dtype=torch.int32), M, self.V, W, self.slack, most, capacity,
+            limit, workspace, OF_BEAM=of_beam, EACH=each, BLOCK=4096,
+            **{**known, "warps": 8, "registers": None},
         )  # fmt: skip
         return Kept(keys, scores, count, capacity, W)
 
