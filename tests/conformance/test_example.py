@@ -36,7 +36,7 @@ def test_the_example_passes_the_suite_as_a_package_of_its_own(
     announce(tmp_path, name, target)
     monkeypatch.syspath_prepend(tmp_path)
     monkeypatch.syspath_prepend(EXAMPLE.parent)
-    code = run(name, quick=True, options=["-q", "--tb=short"])
+    code = run(name, quick=True, examples=5, options=["-q", "--tb=short"])
     report = capfd.readouterr().out
     assert code == 0, report
     assert "failed" in report

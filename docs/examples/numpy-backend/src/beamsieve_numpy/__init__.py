@@ -295,8 +295,9 @@ def contains(
 ) -> NDArray[np.bool_]:
     """Whether each row [B, M, S] has all the bits that its request asks for [B, words]."""
     wanted = asked[:, None, None, :]
-    holds: NDArray[np.bool_] = (rows.rows[rows.index[row]] & wanted) == wanted
-    return holds.all(axis=-1)
+    holds = (rows.rows[rows.index[row]] & wanted) == wanted
+    every_word: NDArray[np.bool_] = np.logical_and.reduce(holds, axis=-1)
+    return every_word
 
 
 def permitted(
