@@ -183,6 +183,26 @@ def test_pairs_tested_once_or_one_by_one_are_the_same(monkeypatch):
     assert torch.equal(plain.tokens, again.tokens)
 
 
+@pytest.mark.parametrize("number", [9, 63, 64, 65, 130])
+def test_many_signatures_turned_round_give_what_one_by_one_gives(number, monkeypatch):
+    draw = torch.Generator().manual_seed(number)
+
+    def words(*shape):
+        return torch.randint(-(2**63), 2**63 - 1, shape, generator=draw)
+
+    rows = words(50, 2) | words(50, 2)  # three bits in four are set
+    signed = words(3, number, 2) & words(3, number, 2) & words(3, number, 2)  # one in eight
+    count = torch.tensor([number, 0, 1])
+    row, request = torch.arange(50).repeat(3), torch.arange(3).repeat_interleave(50)
+    arguments = rows, signed, count, (0, 1), row, request
+    turned = tests_on_device._contains(*arguments)
+    monkeypatch.setattr(tests_on_device, "_FEW_SIGNATURES", number)
+    one_by_one = tests_on_device._contains(*arguments)
+    assert torch.equal(turned, one_by_one)
+    assert 0 < int(turned[:50].sum()) < 50
+    assert turned[50:100].all()
+
+
 def test_matchers_count_among_the_bytes():
     world = World(5, {})
     bare = bs.Index.build(

@@ -6,9 +6,9 @@ request's signatures. The cheap tests come first, and each later one looks only 
 the candidates of requests that ask for anything; of these, those above a permitted leaf; then bits;
 then Bloom filters.
 
-Matcher rows repeat. Where the requests times the distinct rows are fewer than the candidates, every
-such pair is tested once and the candidates look their pair up; otherwise each candidate's own pair
-is tested.
+Many signatures are not tried one by one: see ``_signatures_left``. Matcher rows repeat: where the
+requests times the distinct rows are fewer than the candidates, every such pair is tested once and
+the candidates look their pair up; otherwise each candidate's own pair is tested.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ from beamsieve_backends.torch_dense.matchers import DeviceRequests, DeviceTarget
 from beamsieve_backends.torch_dense.tiles import Tiles
 
 _CHUNK_CELLS = 1 << 22
+_FEW_SIGNATURES = 8
 _ONLY, _ALL_BUT = 1, 2
 
 
@@ -128,8 +129,11 @@ def _contains(
     row: Tensor,
     request: Tensor,
 ) -> Tensor:
-    """bool [k]: the test of each pair of row and request, some pairs at a time."""
+    """bool [k]: the test of each pair of row and request."""
     number = signed.shape[1]
+    if count is not None and number > _FEW_SIGNATURES:
+        left_over = _signatures_left(rows, signed, row, request, count)
+        return left_over | (count[request] == 0)
     chunk = max(1, _CHUNK_CELLS // number)
     which = torch.arange(number, device=row.device)
     found: list[Tensor] = []
@@ -144,3 +148,47 @@ def _contains(
             hit = (hit & (which < real)) | (real == 0)
         found.append(hit.any(1))
     return torch.cat(found)
+
+
+def _signatures_left(
+    rows: Tensor, signed: Tensor, row: Tensor, request: Tensor, count: Tensor
+) -> Tensor:
+    """bool [k]: whether a row contains one of many signatures, without a loop over them.
+
+    Turned round once per request: for every byte of a row and every value that it may have, the set
+    of signatures (64 at a time, as the bits of a word) that this byte rules out. Then a row needs
+    one look-up per byte, and contains a signature exactly when not all of them are ruled out.
+    """
+    size = rows.shape[1] * 8
+    octets = rows.contiguous().view(torch.uint8)
+    found = torch.zeros(len(row), dtype=torch.bool, device=row.device)
+    for begin in range(0, signed.shape[1], 64):
+        ruled_out = _ruled_out(signed[:, begin : begin + 64]).view(-1)
+        real = (count - begin).clamp(0, 64)
+        # All bits of a word, or the lowest ``real`` of them.
+        every = torch.where(real == 64, -1, (1 << real.clamp(max=63)) - 1)
+        out = torch.zeros(len(row), dtype=torch.int64, device=row.device)
+        for place in range(size):
+            value = octets[:, place].index_select(0, row).to(torch.int64)
+            out |= ruled_out.index_select(0, (request * size + place) * 256 + value)
+        mine = every[request]
+        found |= (out & mine) != mine
+    return found
+
+
+def _ruled_out(signed: Tensor) -> Tensor:
+    """int64 [B, bytes, 256]: which of up to 64 signatures each value of each byte rules out."""
+    batch, number, words = signed.shape
+    bit = torch.arange(64, device=signed.device)
+    which = bit[:number, None]
+    # Which signatures need each bit of a row; every signature adds a bit of its own to the sum.
+    needs = torch.zeros(batch, words, 64, dtype=torch.int64, device=signed.device)
+    for word in range(words):
+        needs[:, word] = (((signed[:, :, word, None] >> bit) & 1) << which).sum(1)
+    needs = needs.view(batch, words * 8, 8)
+    value = torch.arange(256, device=signed.device)
+    out = torch.zeros(batch, words * 8, 256, dtype=torch.int64, device=signed.device)
+    for place in range(8):
+        lacks = (value >> place) & 1 == 0
+        out |= torch.where(lacks, needs[:, :, place, None], 0)
+    return out
