@@ -18,9 +18,10 @@
 #define __device__
 #define __global__
 #define __forceinline__ inline
+#define __noinline__ __attribute__((noinline))
 #define __shared__
 #define __grid_constant__
-#define __launch_bounds__(n)
+#define __launch_bounds__(...)
 #define __align__(n) __attribute__((aligned(n)))
 
 struct Dim3 { unsigned x, y, z; };
@@ -206,6 +207,7 @@ static inline unsigned gather(uint64_t mine, const std::function<bool(uint64_t)>
     return mask;
 }
 static inline unsigned __ballot_sync(unsigned, bool x) { return gather(x, [](uint64_t v) { return v != 0; }); }
+static inline bool __any_sync(unsigned mask, bool x) { return __ballot_sync(mask, x) != 0; }
 static inline unsigned __match_any_sync(unsigned, unsigned x) { return gather(x, [x](uint64_t v) { return v == x; }); }
 static inline unsigned __reduce_max_sync(unsigned, unsigned x) {
     unsigned largest = 0;

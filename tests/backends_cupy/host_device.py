@@ -38,6 +38,8 @@ ARGUMENTS = {
     "select_slots": "Slots",
     "split_float32": "Split",
     "add_nudge": "Nudge",
+    "filter_rows": "Filter",
+    "rule_out": "Signatures",
 }
 """What each kernel calls its structure, where it is not Step."""
 
@@ -101,9 +103,11 @@ class HostDevice:
 
                 return value.view(torch.int16).numpy().view(ml_dtypes.bfloat16)
             return value.numpy()
-        if not isinstance(value, np.ndarray):
-            raise InputError(f"{what} is no array.")
-        return value
+        if hasattr(value, "__array_interface__"):
+            return np.asarray(value)
+        if hasattr(value, "__dlpack__"):
+            return np.from_dlpack(value)
+        raise InputError(f"{what} is no array.")
 
     def launch(self, name, grid, shared, arguments, *parameters) -> None:
         kernel = self._kernel(name, sources.expression(name, *parameters))
@@ -163,4 +167,4 @@ class HostCupyBackend(CupyBackend):
     def capabilities(self):
         known = super().capabilities
         names = [n for n in known.dtypes if n != "bfloat16" or find_spec("ml_dtypes")]
-        return replace(known, devices=("cpu",), dtypes=tuple(names))
+        return replace(known, devices=("cpu",), dtypes=tuple(names), graph=False)

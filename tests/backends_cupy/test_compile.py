@@ -21,6 +21,8 @@ INSTANCES = [
     ("select_slots",),
     ("split_float32",),
     ("add_nudge",),
+    ("filter_rows",),
+    ("rule_out",),
 ]  # fmt: skip
 
 

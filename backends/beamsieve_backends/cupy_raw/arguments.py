@@ -65,6 +65,34 @@ NUDGE = np.dtype(
     align=True,
 )
 
+BLOOM = _structure((_POINTER, "ruled_out count"), (_INT, "words offset groups"))
+
+FILTER = np.dtype(
+    [
+        ("step", STEP),
+        ("bloom", BLOOM, 8),
+        *(
+            (name, _POINTER)
+            for name in (
+                *("part_starts", "rows", "index", "asked", "leaf_mode", "set_starts"),
+                *("leaves", "leaf_starts", "leaf_ends", "out"),
+            )
+        ),
+        *(
+            (name, _INT)
+            for name in (
+                *("out_words", "bit_words", "row_words", "index_bytes", "part_bytes"),
+                *("leaf_bytes", "blooms", "staged"),
+            )
+        ),
+    ],
+    align=True,
+)
+
+SIGNATURES = _structure(
+    (_POINTER, "signatures count ruled_out"), (_LONG, "total"), (_INT, "places words groups")
+)
+
 STRUCTURES = {
     "score_rows": STEP,
     "score_tiles": STEP,
@@ -75,6 +103,8 @@ STRUCTURES = {
     "select_slots": SLOTS_IN,
     "split_float32": SPLIT,
     "add_nudge": NUDGE,
+    "filter_rows": FILTER,
+    "rule_out": SIGNATURES,
 }
 """The structure that each kernel takes."""
 

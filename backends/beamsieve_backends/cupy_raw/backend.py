@@ -22,6 +22,7 @@ from beamsieve.interface import (
 from beamsieve_backends.cupy_raw import steps
 from beamsieve_backends.cupy_raw.session import Session, Workspace
 from beamsieve_backends.cupy_raw.tables import MOST_BEAMS, DeviceTables, load_tables
+from beamsieve_backends.cupy_raw.targeting import DeviceRequests
 
 if TYPE_CHECKING:
     from beamsieve.index import Index
@@ -50,6 +51,8 @@ class CupyBackend(Backend):
         "cupy_raw/kernels/select_slots.cu",
         "cupy_raw/kernels/split_float32.cu",
         "cupy_raw/kernels/add_nudge.cu",
+        "cupy_raw/kernels/filter_rows.cu",
+        "cupy_raw/kernels/rule_out.cu",
     )
 
     def __init__(self, device: str | None = None, options: Mapping[str, str] | None = None) -> None:
@@ -76,6 +79,7 @@ class CupyBackend(Backend):
             devices=("cuda",),
             dtypes=("float32", "bfloat16", "float16"),
             projections=("full", "selective"),
+            targeting=("bits", "bloom", "allow", "exclude"),
             largest_width=MOST_BEAMS,
             largest_codebook=1 << 20,
             tolerance={"float32": 2e-5, "bfloat16": 2e-5, "float16": 2e-5},
@@ -98,7 +102,10 @@ class CupyBackend(Backend):
         device = self._device
         B = search.batch
         with device.active():
-            search = replace(search, device_requests=Session(device))
+            requests = None
+            if search.requests is not None:
+                requests = DeviceRequests(device, search.requests)
+            search = replace(search, device_requests=Session(device, requests))
             if tokens.shape[1] == 0 and not rows.any() and not finished.any():
                 return Beams(  # at the root: nothing to copy, so a graph can hold it
                     step=0,

@@ -49,10 +49,14 @@ class Workspace:
 
 
 class Session:
-    """The device side of one search; ``Search.device_requests`` holds it."""
+    """The device side of one search; ``Search.device_requests`` holds it.
 
-    def __init__(self, device: Any) -> None:
+    ``requests`` is the batch's targeting (``targeting.DeviceRequests``), or None without any.
+    """
+
+    def __init__(self, device: Any, requests: Any = None) -> None:
         self._device = device
+        self.requests = requests
         self._workspaces: dict[int, Workspace] = {}
         self._lock = threading.Lock()
 

@@ -14,7 +14,8 @@ import numpy as np
 from beamsieve.interface import Beams, Candidates, Normalize, StepInputs
 from beamsieve_backends.cupy_raw import arguments
 from beamsieve_backends.cupy_raw.session import Session, Workspace
-from beamsieve_backends.cupy_raw.tables import DeviceTable
+from beamsieve_backends.cupy_raw.tables import DeviceTable, DeviceTables
+from beamsieve_backends.cupy_raw.targeting import DeviceRequests, launch_filter
 
 WARPS = 16
 FEW_CANDIDATES = 4096
@@ -24,6 +25,8 @@ SAFE_BYTES = 256 << 20
 ROWS_AT_ONCE = 128
 LIST_CAPACITY = 16384
 """Candidates of opened tiles that a request can list before the slower way is taken."""
+OPENED_BYTES = 2048 * 4 + 512 * (8 + 4 + 4 + 8)
+"""Shared memory of ``Opened`` in open_tiles.cu."""
 BOUND_BYTES = 4 * (2048 + 64)
 """Shared memory of a histogram and a block's own words."""
 
@@ -47,7 +50,6 @@ class StepCall:
         beams: Beams,
         inputs: StepInputs,
         normalize: Normalize,
-        eligible: Any = None,
     ) -> None:
         self.device = device
         self.table = table
@@ -68,13 +70,33 @@ class StepCall:
             else arguments.NUMBER_TYPES[inputs.bias.dtype.name],
             "bonus": address(inputs.bonus),
             "nudge": address(inputs.nudge),
-            "eligible": address(eligible),
-            "eligible_words": 0 if eligible is None else int(eligible.shape[-1]),
             "meetings": device.address(self.work.meetings(self.shape.B)),
             "width": self.shape.W,
             "normalize": arguments.NORMALIZERS[normalize],
             "capacity": capacity_for(self.shape.W),
         }
+        if session.requests is not None:
+            self._filter(session.requests)
+
+    def _filter(self, requests: DeviceRequests) -> None:
+        """filter_rows: a bit for each position of each beam."""
+        tables: DeviceTables = self.beams.search.tables
+        B, M = self.shape.B, self.shape.M
+        step = self.beams.step + 1
+        words = max(1, -(-self.table.positions // 32))
+        bits = self.work.take("eligible", B * M * words, np.uint32)
+        per_beam = max(1.0, self.table.mean / 32) if self.table.listed else float(words)
+        launch_filter(
+            self.device,
+            self.fields,
+            None if tables.matchers is None else tables.matchers[step - 1],
+            requests,
+            tables.leaves(step) if requests.uses_sets else None,
+            bits,
+            (B, M, words),
+            M * per_beam,
+        )
+        self.fields.update(eligible=self.device.address(bits), eligible_words=words)
 
     def _address(self, array: Any) -> int:
         if array is None:
@@ -172,9 +194,8 @@ class StepCall:
     def _tiles(self, dtype: str, tile: int, tiles: int) -> None:
         """score_tiles: one pass over the logits."""
         B, M = self.shape.B, self.shape.M
-        share = 1
-        while share < WARPS and share < tiles and B * M * share < self.device.multiprocessors * 256:
-            share *= 2
+        # About eight tiles to a warp. The batch has no say here either: see _selective.
+        share = min(WARPS, power_of_two(-(-tiles // 8)))
         size = 4 if dtype == "float32" else 2
         aligned = self.table.vocabulary % 4 == 0 and self.fields["logits"] % (4 * size) == 0
         self.fields.update(
@@ -189,10 +210,12 @@ class StepCall:
         )
         values = arguments.structure(arguments.STEP, **self.fields)
         kind = arguments.CUDA_TYPES[dtype]
-        grid = (-(-M * share // WARPS), B)
+        # No more blocks than run at once; they go from beam to beam.
+        blocks = max(1, min(-(-M * share // WARPS), self.device.multiprocessors * 2 // B))
+        grid = (blocks, B)
         self.device.launch("score_tiles", grid, BOUND_BYTES, values, kind)
         grid = (self._openers(M * tiles), B)
-        shared = chooser_bytes(self.fields["capacity"]) + padded(4 * 512)
+        shared = chooser_bytes(self.fields["capacity"]) + OPENED_BYTES
         self.device.launch("open_tiles", grid, shared, values, kind)
 
     def _openers(self, tiles: int) -> int:

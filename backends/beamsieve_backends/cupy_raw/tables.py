@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import threading
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
+
+from beamsieve.index.leaves import tokens_of_entries
+from beamsieve_backends.cupy_raw.targeting import DeviceMatchers, load_leaves, load_matchers
 
 if TYPE_CHECKING:
     from beamsieve.index import Index
@@ -54,16 +58,43 @@ class DeviceTable:
         return self.widest if self.listed else self.vocabulary
 
 
-@dataclass(frozen=True)
 class DeviceTables:
-    """All tables of one index."""
+    """All tables of one index, and its matchers where it has attributes."""
 
-    tables: tuple[DeviceTable, ...]
+    def __init__(
+        self,
+        device: Any,
+        index: Index,
+        tables: tuple[DeviceTable, ...],
+        matchers: tuple[DeviceMatchers, ...] | None,
+        matcher_rows: Any = None,
+    ) -> None:
+        self.tables = tables
+        self.matchers = matchers
+        self._matcher_rows = matcher_rows
+        self._device = device
+        self._index = index
+        self._leaves: dict[int, tuple[Any, Any] | None] = {}
+        self._lock = threading.Lock()
+
+    def leaves(self, step: int) -> tuple[Any, Any] | None:
+        """The leaf intervals of a table's entries, copied when a request first needs them."""
+        with self._lock:
+            if step not in self._leaves:
+                self._leaves[step] = load_leaves(self._device, self._index, step)
+            return self._leaves[step]
 
     @property
     def nbytes(self) -> int:
         """Bytes on the device."""
-        return sum(table.nbytes for table in self.tables)
+        leaves = sum(array.nbytes for pair in self._leaves.values() for array in pair or ())
+        return sum(table.nbytes for table in self.tables) + self.matcher_bytes + leaves
+
+    @property
+    def matcher_bytes(self) -> int:
+        """Bytes of the matchers on the device."""
+        rows: int = 0 if self._matcher_rows is None else self._matcher_rows.nbytes
+        return rows + sum(part.nbytes for part in self.matchers or ())
 
 
 def load_tables(device: Any, index: Index) -> DeviceTables:
@@ -82,7 +113,11 @@ def load_tables(device: Any, index: Index) -> DeviceTables:
         if following.row_can_end:
             loaded.fields["next_starts"] = device.address(following.row_starts)
             loaded.fields["next_bytes"] = following.row_starts.dtype.itemsize
-    return DeviceTables(tuple(tables))
+    found = getattr(index, "matchers", None)
+    matchers, rows = None, None
+    if found is not None:
+        matchers, rows = load_matchers(device, found.steps)
+    return DeviceTables(device, index, tuple(tables), matchers, rows)
 
 
 def _load(
@@ -91,8 +126,11 @@ def _load(
     def put(array: NDArray[Any] | None) -> Any:
         return None if array is None else device.upload(array)
 
-    row_starts, tokens, bitmap = put(table.row_starts), put(table.tokens), put(table.bitmap)
-    ranks, child_leaf = put(table.ranks), put(leaves)
+    row_starts, child_leaf = put(table.row_starts), put(leaves)
+    if table.rows == 1:  # the root is always read as a list: it is small, and every request's
+        tokens, bitmap, ranks = put(tokens_of_entries(table)), None, None
+    else:
+        tokens, bitmap, ranks = put(table.tokens), put(table.bitmap), put(table.ranks)
     arrays = (row_starts, tokens, bitmap, ranks, child_leaf)
     degrees = np.diff(table.row_starts)
     largest = degrees

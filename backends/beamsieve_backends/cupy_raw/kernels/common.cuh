@@ -59,12 +59,13 @@ __device__ __forceinline__ float number_at(const void* array, int type, i64 i) {
     return number(static_cast<const float16*>(array)[i]);
 }
 
-// An unsigned integer of 1, 2, 4 or 8 bytes. (Signed ones are never negative here.)
+// An unsigned integer of 1, 2, 4 or 8 bytes; signed ones are never negative here. The short ones are
+// cut out of the 32-bit word that holds them: arrays begin at whole words.
 __device__ __forceinline__ i64 integer_at(const void* array, int bytes, i64 i) {
-    if (bytes == 2) return static_cast<const u16*>(array)[i];
-    if (bytes == 4) return static_cast<const u32*>(array)[i];
-    if (bytes == 1) return static_cast<const u8*>(array)[i];
-    return static_cast<const i64*>(array)[i];
+    if (bytes == 8) return static_cast<const i64*>(array)[i];
+    const i64 at = i * bytes;
+    const u32 word = *reinterpret_cast<const u32*>(static_cast<const u8*>(array) + (at & ~3ll));
+    return word >> (8 * static_cast<u32>(at & 3)) & (0xffffffffu >> (32 - 8 * bytes));
 }
 
 // Eight consecutive numbers; the address is aligned to 16 bytes.
@@ -96,6 +97,18 @@ template <class T> __device__ __forceinline__ void load4(const T* from, float (&
     to[2] = number(T{static_cast<u16>(words.y & 0xffffu)});
     to[3] = number(T{static_cast<u16>(words.y >> 16)});
 }
+
+// 2 to the x, to a few units in the last place; 0 for what would be subnormal.
+__device__ __forceinline__ float quick_exp2(float x) {
+#ifdef __CUDA_ARCH__
+    float y;
+    asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
+    return y;
+#else
+    return exp2f(x);
+#endif
+}
+__device__ __forceinline__ float quick_exp(float x) { return quick_exp2(x * 1.4426950408889634f); }
 
 // --- order
 
@@ -172,16 +185,16 @@ struct Mass {
 
     __device__ __forceinline__ void add(float x) {
         if (x > largest) {
-            sum = sum * __expf(largest - x) + 1.0f;  // exp(-inf) = 0 at the first one
+            sum = sum * quick_exp(largest - x) + 1.0f;  // exp(-inf) = 0 at the first one
             largest = x;
         } else if (x > never()) {
-            sum += __expf(x - largest);
+            sum += quick_exp(x - largest);
         }
     }
     __device__ __forceinline__ void add(const Mass& other) {
         const float top = fmaxf(largest, other.largest);
         if (top == never()) return;
-        sum = sum * __expf(largest - top) + other.sum * __expf(other.largest - top);
+        sum = sum * quick_exp(largest - top) + other.sum * quick_exp(other.largest - top);
         largest = top;
     }
     __device__ __forceinline__ Mass across_warp() const {

@@ -3,76 +3,104 @@
 //     for b: list = [candidates of the tiles that reach bound[b]]                # spread over the blocks
 //            beams = choose(list)                                                # the block that ends last
 //
-// Grid (blocks per request, B); 32 tiles to a warp at a time. What a block finds it gathers in shared
-// memory and then appends to the request's list. Should the list overflow (many equal keys, say),
+// Grid (blocks per request, B). What a block finds it gathers in shared memory and then appends to
+// the request's list. Should the list overflow (many equal keys, say),
 // the last block looks at the opened tiles themselves: slower, same answer.
 // Workspace: what score_tiles left, and `lists` [B, list_capacity].
+
+constexpr u32 KEYS_AT_ONCE = 4 * THREADS;
+
+// What is known of an opened tile, in shared memory.
+struct Opened {
+    u32* group;     // [KEYS_AT_ONCE]
+    i64* base;      // [THREADS]: row (bitmap layout) or first entry (list layout)
+    u32* size;      // [THREADS]: positions of the beam; 0 for a finished one
+    float* score;   // [THREADS]
+    float2* mass;   // [THREADS]
+    u32* count;
+};
 
 template <class T>
 struct OpenTiles {
     const Step& step;
     int b;
     Bound bound;
-    u32 first_warp, all_warps;  // which of how many warps this one is
-    u32* opened;                // [32] of this warp's own
+    u32 block, blocks;  // which of how many blocks share the tiles
+    Opened opened;
 
     // Calls f(there, number) for the candidates of the opened tiles, in all lanes of a warp together.
     template <class F> __device__ __forceinline__ void each(F f) const {
-        const u32 tiles = step.tiles, tile = step.tile, groups = static_cast<u32>(step.beams) * tiles;
-        const u32 parts = tile / 32;
-        // A warp takes four runs of eight neighbours, far apart: the tiles of a good beam are all open.
-        const u32 quarter = (groups + 31) / 32 * 8;
-        for (u32 turn = first_warp; turn * 8 < quarter; turn += all_warps) {
-            const u32 group = (lane_id() >> 3) * quarter + turn * 8 + (lane_id() & 7);
-            const float best = group < groups ? __ldcg(step.scratch + b * step.scratch_stride + group) : never();
-            const bool open = bound.open(best);
-            const u32 mask = __ballot_sync(EVERY_LANE, open);
-            if (mask == 0) continue;
-            const int count = __popc(mask);
-            if (open) opened[__popc(mask & ((1u << lane_id()) - 1u))] = group;
-            __syncwarp();
-            // Each lane looks up what one opened tile needs; the others ask it.
-            const bool mine = lane_id() < count;
-            const u32 my_group = mine ? opened[lane_id()] : 0;
-            const i64 my_beam = static_cast<i64>(b) * step.beams + my_group / tiles;
-            i64 my_base = step.in_rows[my_beam];
-            u32 my_size = step.vocabulary;
-            const bool my_finished = step.in_finished[my_beam];
-            const float my_score = step.in_scores[my_beam];
-            const float2 my_mass = __ldcg(step.masses + my_beam);
-            if (step.bitmap == nullptr && mine && !my_finished) {
-                const i64 begin = row_start(step, my_base);
-                my_size = static_cast<u32>(row_start(step, my_base + 1) - begin);
-                my_base = begin;
+        const u32 groups = static_cast<u32>(step.beams) * step.tiles;
+        const float* const best = step.scratch + b * step.scratch_stride;
+        for (u32 turn = 0; turn * KEYS_AT_ONCE * blocks < groups; ++turn) {
+            if (threadIdx.x == 0) *opened.count = 0;
+            __syncthreads();
+            float key[4];
+            u32 group[4];
+#pragma unroll
+            for (u32 k = 0; k < 4; ++k) {  // runs of eight neighbours go to the blocks in turns
+                const u32 run = (turn * KEYS_AT_ONCE + k * THREADS + threadIdx.x) >> 3;
+                group[k] = (run * blocks + block) * 8 + (threadIdx.x & 7);
+                key[k] = group[k] < groups ? __ldcg(best + group[k]) : never();
             }
-            if (my_finished) my_size = 0;
-            __syncwarp();
-            for (u32 part = 0; part < count * parts; part += 4) {
-                float key[4];
-                u32 slot[4];
 #pragma unroll
-                for (u32 k = 0; k < 4; ++k) {
-                    const u32 at = min(part + k, count * parts - 1);
-                    const int from = at / parts;
-                    const u32 here = __shfl_sync(EVERY_LANE, my_group, from);
-                    const i64 base = __shfl_sync(EVERY_LANE, my_base, from);
-                    const u32 size = __shfl_sync(EVERY_LANE, my_size, from);
-                    const float score = __shfl_sync(EVERY_LANE, my_score, from);
-                    float2 mass;
-                    mass.x = __shfl_sync(EVERY_LANE, my_mass.x, from);
-                    mass.y = __shfl_sync(EVERY_LANE, my_mass.y, from);
-                    const u32 m = here / tiles;
-                    const u32 inside = (at - from * parts) * 32 + lane_id();
-                    const u32 p = (here - m * tiles) * tile + inside;
-                    slot[k] = here * tile + inside;
-                    key[k] = never();
-                    if (part + k < count * parts) {
-                        if (p < size) key[k] = position_key<T>(step, static_cast<i64>(b) * step.beams + m, base, p, mass, score);
-                        else if (size == 0 && p == 0) key[k] = or_dead(score);  // a finished beam
-                    }
-                }
+            for (u32 k = 0; k < 4; ++k)
+                if (bound.open(key[k])) opened.group[atomicAdd(opened.count, 1u)] = group[k];
+            __syncthreads();
+            const u32 count = *opened.count;
+            for (u32 from = 0; from < count; from += THREADS) {
+                look_up(from, min(count - from, static_cast<u32>(THREADS)));
+                __syncthreads();
+                visit(from, min(count - from, static_cast<u32>(THREADS)), f);
+                __syncthreads();
+            }
+            __syncthreads();
+        }
+    }
+
+    __device__ __forceinline__ void look_up(u32 from, u32 count) const {
+        const u32 i = threadIdx.x;
+        if (i >= count) return;
+        const i64 beam = static_cast<i64>(b) * step.beams + opened.group[from + i] / step.tiles;
+        i64 base = step.in_rows[beam];
+        u32 size = step.vocabulary;
+        const bool finished = step.in_finished[beam];
+        opened.score[i] = step.in_scores[beam];
+        opened.mass[i] = __ldcg(step.masses + beam);
+        if (finished) {
+            size = 0;
+        } else if (step.bitmap == nullptr) {
+            const i64 begin = row_start(step, base);
+            size = static_cast<u32>(row_start(step, base + 1) - begin);
+            base = begin;
+        }
+        opened.base[i] = base;
+        opened.size[i] = size;
+    }
+
+    // 32 positions to a warp at a time, four times over before the first use.
+    template <class F> __device__ __forceinline__ void visit(u32 from, u32 count, F f) const {
+        const u32 parts = step.tile / 32, all = count * parts;
+        for (u32 part = warp_id(); part < all; part += 4 * WARPS) {
+            float key[4];
+            u32 slot[4];
 #pragma unroll
-                for (u32 k = 0; k < 4; ++k) f(bound.open(key[k]), rank_number(key[k], slot[k]));
+            for (u32 k = 0; k < 4; ++k) {
+                const u32 at = part + k * WARPS;
+                key[k] = never();
+                slot[k] = 0;
+                if (at >= all) continue;
+                const u32 i = at / parts, group = opened.group[from + i], size = opened.size[i];
+                const u32 m = group / step.tiles, inside = (at - i * parts) * 32 + lane_id();
+                const u32 p = (group - m * step.tiles) * step.tile + inside;
+                slot[k] = group * step.tile + inside;
+                if (p < size) key[k] = position_key<T>(step, static_cast<i64>(b) * step.beams + m, opened.base[i], p, opened.mass[i], opened.score[i]);
+                else if (size == 0 && p == 0) key[k] = or_dead(opened.score[i]);  // a finished beam
+            }
+#pragma unroll
+            for (u32 k = 0; k < 4; ++k) {
+                if (part + k * WARPS >= all) break;
+                f(bound.open(key[k]), rank_number(key[k], slot[k]));
             }
         }
     }
@@ -83,11 +111,17 @@ __global__ void __launch_bounds__(THREADS) open_tiles(const __grid_constant__ St
     const int b = blockIdx.y;
     Carver carver;
     Chooser chooser = make_chooser(carver, step.capacity);
-    u32* const opened = carver.take<u32>(THREADS);
+    Opened opened;
+    opened.group = carver.take<u32>(KEYS_AT_ONCE);
+    opened.base = carver.take<i64>(THREADS);
+    opened.size = carver.take<u32>(THREADS);
+    opened.score = carver.take<float>(THREADS);
+    opened.mass = carver.take<float2>(THREADS);
+    opened.count = chooser.words + 52;
     Meeting* const meeting = step.meetings + b;
     u64* const list = step.lists + static_cast<i64>(b) * step.list_capacity;
 
-    OpenTiles<T> tiles{step, b, step.bounds[b], blockIdx.x * WARPS + warp_id(), gridDim.x * WARPS, opened + warp_id() * 32};
+    OpenTiles<T> tiles{step, b, step.bounds[b], blockIdx.x, gridDim.x, opened};
     u32* const count = chooser.words + 50;
     if (threadIdx.x == 0) *count = 0;
     __syncthreads();
@@ -121,13 +155,15 @@ __global__ void __launch_bounds__(THREADS) open_tiles(const __grid_constant__ St
         const i64 next = settle(step, entry, finished);
         write_beam(step, b, place, parent, static_cast<int>(token), score, key, next, finished);
     };
-    u32 kept;
+    float high = tiles.bound.scale.high, low = tiles.bound.low();
+    u32 alive;
     if (listed <= static_cast<u32>(step.list_capacity)) {
-        kept = choose(Listed{list, listed}, chooser, step.width, emit);
+        alive = gather(Listed{list, listed}, chooser, step.width, high, low);
     } else {
-        tiles.first_warp = warp_id();
-        tiles.all_warps = WARPS;
-        kept = choose(tiles, chooser, step.width, emit);
+        tiles.block = 0;
+        tiles.blocks = 1;
+        alive = narrow(tiles, chooser, step.width, high, low);
     }
+    const u32 kept = choose(chooser, alive, high, low, step.width, emit);
     write_padding(step, b, kept);
 }

@@ -48,20 +48,26 @@ struct Rows {
     }
 };
 
-template <class T> __device__ __forceinline__ float lane_product(const T* a, const T* b, int size, bool aligned) {
-    float sum = 0.0f;
-    if (aligned) {
-        for (int i = lane_id() * 8; i < size; i += 256) {
-            float x[8], y[8];
-            load8(a + i, x);
-            load8(b + i, y);
+// The lane's part of a product of `size` numbers; four such products are taken together.
+template <class T> __device__ __forceinline__ void lane_products(const T* const (&a)[4], const T* const (&b)[4], int size, bool aligned, float (&sum)[4]) {
 #pragma unroll
-            for (int k = 0; k < 8; ++k) sum = fmaf(x[k], y[k], sum);
-        }
-    } else {
-        for (int i = lane_id(); i < size; i += 32) sum = fmaf(number(a[i]), number(b[i]), sum);
+    for (int k = 0; k < 4; ++k) sum[k] = 0.0f;
+    if (!aligned) {
+        for (int i = lane_id(); i < size; i += 32)
+            for (int k = 0; k < 4; ++k) sum[k] = fmaf(number(a[k][i]), number(b[k][i]), sum[k]);
+        return;
     }
-    return sum;
+#pragma unroll 1
+    for (int i = lane_id() * 8; i < size; i += 256) {
+#pragma unroll
+        for (int k = 0; k < 4; ++k) {
+            float x[8], y[8];
+            load8(a[k] + i, x);
+            load8(b[k] + i, y);
+#pragma unroll
+            for (int n = 0; n < 8; ++n) sum[k] = fmaf(x[n], y[n], sum[k]);
+        }
+    }
 }
 
 template <class T, bool Projected>
@@ -145,12 +151,14 @@ __global__ void __launch_bounds__(THREADS) score_rows(const __grid_constant__ St
             for (int lane = 0; lane < there; lane += 4) {
                 if ((mask >> lane & 15u) == 0) continue;
                 float sum[4];
+                const T* states[4];
+                const T* weights[4];
 #pragma unroll
                 for (int k = 0; k < 4; ++k) {
-                    const i64 v = __shfl_sync(EVERY_LANE, token, lane + k);
-                    const i64 place = __shfl_sync(EVERY_LANE, m, lane + k);
-                    sum[k] = lane_product(hidden + place * step.hidden_size, head + v * step.hidden_size, step.hidden_size, step.aligned);
+                    states[k] = hidden + static_cast<i64>(__shfl_sync(EVERY_LANE, m, lane + k)) * step.hidden_size;
+                    weights[k] = head + static_cast<i64>(__shfl_sync(EVERY_LANE, token, lane + k)) * step.hidden_size;
                 }
+                lane_products(states, weights, step.hidden_size, step.aligned, sum);
 #pragma unroll
                 for (int k = 0; k < 4; ++k) {
                     const float product = warp_sum(sum[k]);
@@ -180,8 +188,10 @@ __global__ void __launch_bounds__(THREADS) score_rows(const __grid_constant__ St
 
     // A thread to a short row, a warp to a long one, the block to a very long one.
     constexpr u32 SHORT = 16, LONG = 1024;
+    u32 widest = 0;
     for (int m = threadIdx.x; m < beams; m += THREADS) {
         const u32 start = offset[m], degree = offset[m + 1] - start;
+        widest = max(widest, degree);
         if (degree == 0 || degree > SHORT) continue;
         const float beam_score = step.in_scores[first_beam + m];
         if (first[m] < 0) {
@@ -199,7 +209,8 @@ __global__ void __launch_bounds__(THREADS) score_rows(const __grid_constant__ St
         mass[m] = own;
         for (u32 j = 0; j < degree; ++j) keys[start + j] = rows.key(m, j, keys[start + j], own, beam_score);
     }
-    for (int m = warp_id(); m < beams; m += WARPS) {
+    const bool any_long = __syncthreads_or(widest > LONG), any_middling = __syncthreads_or(widest > SHORT);
+    for (int m = any_middling ? warp_id() : beams; m < beams; m += WARPS) {
         const u32 start = offset[m], degree = offset[m + 1] - start;
         if (degree <= SHORT || degree > LONG) continue;
         const float beam_score = step.in_scores[first_beam + m];
@@ -214,7 +225,7 @@ __global__ void __launch_bounds__(THREADS) score_rows(const __grid_constant__ St
         if (lane_id() == 0) mass[m] = own;
         for (u32 j = lane_id(); j < degree; j += 32) keys[start + j] = rows.key(m, j, keys[start + j], own, beam_score);
     }
-    for (int m = 0; m < beams; ++m) {
+    for (int m = any_long ? 0 : beams; m < beams; ++m) {
         const u32 start = offset[m], degree = offset[m + 1] - start;
         if (degree <= LONG) continue;
         const float beam_score = step.in_scores[first_beam + m];
@@ -231,7 +242,9 @@ __global__ void __launch_bounds__(THREADS) score_rows(const __grid_constant__ St
     }
     __syncthreads();
 
-    const u32 kept = choose(rows, chooser, step.width, [&](u32 place, u64 number) {
+    float high, low;
+    const u32 alive = gather(rows, chooser, step.width, high, low);
+    const u32 kept = choose(chooser, alive, high, low, step.width, [&](u32 place, u64 number) {
         const u32 candidate = slot_of(number);
         const int m = rows.beam_of(candidate);
         const float key = key_of(number);

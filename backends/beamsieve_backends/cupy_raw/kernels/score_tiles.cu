@@ -21,8 +21,119 @@ struct Seen {
     }
 };
 
+// One pass over the warp's tiles of a live beam. Both return the lane's part of the mass, and leave the
+// tiles' largest candidate logits in `best`.
+//
+// The usual case, at the speed of memory: bitmap layout, tiles of 128, whole vectors, no bias, and a
+// denominator of valid or of eligible tokens. The warp shares one running maximum, which changes
+// seldom once a few tiles were seen; an invalid token is -inf, and exp makes it 0.
+template <class T, bool AllKept>
+__device__ __forceinline__ Mass quick_tiles(const Step& step, const T* logits, i64 row, i64 beam, int part, float* best) {
+    const u8* const valid_bits = reinterpret_cast<const u8*>(step.bitmap + row * step.words);
+    const u8* const kept_bits = reinterpret_cast<const u8*>(step.eligible + beam * step.eligible_words);
+    const bool narrowed = step.normalize == NORMALIZE_ELIGIBLE;
+    const int share = step.warps_per_beam, tiles = step.tiles;
+    const u32 vocabulary = step.vocabulary;
+    constexpr float LOG2_E = 1.4426950408889634f;
+    constexpr int AHEAD = 4;
+    Mass mass;  // `largest` is the same in all lanes
+#pragma unroll 1
+    for (int t = part; t < tiles; t += share * AHEAD) {
+        float x[AHEAD][4];
+        u32 valid[AHEAD], kept[AHEAD];
+#pragma unroll
+        for (int k = 0; k < AHEAD; ++k) {
+            const u32 p = static_cast<u32>(t + k * share) * 128 + lane_id() * 4;
+            valid[k] = kept[k] = 0;
+            if (p < vocabulary) {
+                load4(logits + p, x[k]);
+                valid[k] = valid_bits[p >> 3] >> (p & 4);
+                if (!AllKept) kept[k] = kept_bits[p >> 3] >> (p & 4);
+            }
+        }
+#pragma unroll
+        for (int k = 0; k < AHEAD; ++k) {
+            if (t + k * share >= tiles) break;
+            const u32 kept_here = AllKept ? valid[k] : valid[k] & kept[k];
+            const u32 counts = narrowed ? kept_here : valid[k];
+            float largest = never(), candidate = never();
+#pragma unroll
+            for (int i = 0; i < 4; ++i) {  // fmaxf makes NaN -inf
+                if (!AllKept) candidate = fmaxf(candidate, kept_here & 1u << i ? x[k][i] : never());
+                x[k][i] = fmaxf(counts & 1u << i ? x[k][i] : never(), never());
+                largest = fmaxf(largest, x[k][i]);
+            }
+            largest = warp_max(largest);
+            if (!AllKept) candidate = warp_max(candidate);
+            if (largest == -never()) {  // seldom: +inf counts as -inf, so look again
+                largest = candidate = never();
+#pragma unroll
+                for (int i = 0; i < 4; ++i) {
+                    x[k][i] = or_dead(x[k][i]);
+                    largest = fmaxf(largest, x[k][i]);
+                    if (!AllKept && (kept_here & 1u << i)) candidate = fmaxf(candidate, x[k][i]);
+                }
+                largest = warp_max(largest);
+                if (!AllKept) candidate = warp_max(candidate);
+            }
+            if (AllKept) candidate = largest;
+            if (lane_id() == 0) best[t + k * share] = candidate;
+            if (largest > mass.largest) {
+                mass.sum *= quick_exp2((mass.largest - largest) * LOG2_E);
+                mass.largest = largest;
+            }
+            if (mass.largest > never()) {
+                const float offset = -mass.largest * LOG2_E;
+#pragma unroll
+                for (int i = 0; i < 4; ++i) mass.sum += quick_exp2(fmaf(x[k][i], LOG2_E, offset));
+            }
+        }
+    }
+    return mass;
+}
+
 template <class T>
-__global__ void __launch_bounds__(THREADS) score_tiles(const __grid_constant__ Step step) {
+__device__ __forceinline__ Mass read_tiles(const Step& step, i64 beam, i64 row, i64 start, u32 size, int part, float* best) {
+    const T* const logits = static_cast<const T*>(step.logits) + beam * step.vocabulary;
+    const int tile = step.tile, tiles = step.tiles, share = step.warps_per_beam;
+    const bool listed = step.bitmap == nullptr;
+    const bool whole = step.normalize == NORMALIZE_ALL, narrowed = step.normalize == NORMALIZE_ELIGIBLE;
+    if (!listed && !whole && step.aligned && tile == 128 && step.bias == nullptr) {
+        if (step.eligible == nullptr) return quick_tiles<T, true>(step, logits, row, beam, part, best);
+        return quick_tiles<T, false>(step, logits, row, beam, part, best);
+    }
+    Mass sum;
+    if (listed && whole) {
+        for (u32 v = part * 32 + lane_id(); v < static_cast<u32>(step.vocabulary); v += share * 32)
+            sum.add(or_dead(number(logits[v]) + bias_of(step, v)));
+    }
+    const int filled = min(tiles, static_cast<int>((size + tile - 1) / tile));
+    for (int t = filled + lane_id(); t < tiles; t += 32)
+        if (t % share == part) best[t] = never();
+#pragma unroll 1
+    for (int t = part; t < filled; t += share) {
+        Seen seen;
+        for (int i = lane_id(); i < tile; i += 32) {
+            const u32 p = static_cast<u32>(t) * tile + i;
+            if (p >= size) break;
+            const u32 v = listed ? static_cast<u32>(integer_at(step.tokens, step.token_bytes, start + p)) : p;
+            const bool valid = listed || (step.bitmap[row * step.words + (p >> 6)] >> (p & 63) & 1);
+            const bool kept = valid && is_eligible(step, beam, p);
+            const bool counts = whole ? !listed : (narrowed ? kept : valid);
+            seen.add(or_dead(number(logits[v]) + bias_of(step, v)), counts, kept);
+        }
+        __syncwarp();
+        sum.add(seen.mass);
+        const float largest = warp_max(seen.largest);
+        if (lane_id() == 0) best[t] = largest;
+    }
+    return sum;
+}
+
+template <class T>
+__global__ void __launch_bounds__(THREADS, 2) score_tiles(const __grid_constant__ Step step) {
+    const bool guided = step.bonus != nullptr || step.nudge != nullptr;
+    const bool listed = step.bitmap == nullptr;
     const int b = blockIdx.y;
     const int beams = step.beams, tiles = step.tiles, tile = step.tile, share = step.warps_per_beam;
     const i64 first_beam = static_cast<i64>(b) * beams;
@@ -34,100 +145,56 @@ __global__ void __launch_bounds__(THREADS) score_tiles(const __grid_constant__ S
     float* const sum_of = reinterpret_cast<float*>(words) + WARPS;  // [WARPS]
 
     const int count = static_cast<int>(step.in_count[b]);
-    const int m = blockIdx.x * (WARPS / share) + warp_id() / share;
-    const int part = warp_id() % share;
-    const bool there = m < beams;
-    const i64 beam = first_beam + m;
-    float* const best = step.scratch + b * step.scratch_stride + static_cast<i64>(m) * tiles;
-
-    const bool live = there && m < count && !step.in_finished[beam];
-    const bool guided = step.bonus != nullptr || step.nudge != nullptr;
-    const bool whole = step.normalize == NORMALIZE_ALL;
-    const bool narrowed = step.normalize == NORMALIZE_ELIGIBLE;
-    const bool listed = step.bitmap == nullptr;
-    i64 row = 0, start = 0;
-    u32 size = 0;
-    Mass sum;
-    if (live) {
-        row = step.in_rows[beam];
-        if (listed) {
-            start = row_start(step, row);
-            size = static_cast<u32>(row_start(step, row + 1) - start);
-        } else {
-            size = step.vocabulary;
-        }
-        const T* const logits = static_cast<const T*>(step.logits) + beam * step.vocabulary;
-        if (listed && whole) {
-            for (u32 v = part * 32 + lane_id(); v < static_cast<u32>(step.vocabulary); v += share * 32)
-                sum.add(or_dead(number(logits[v]) + bias_of(step, v)));
-        }
-        for (int t = part; t < tiles; t += share) {
-            Seen seen;
-            if (static_cast<u32>(t) * tile < size) {
-                if (listed) {
-                    for (int i = lane_id(); i < tile; i += 32) {
-                        const u32 p = static_cast<u32>(t) * tile + i;
-                        if (p >= size) break;
-                        const u32 v = static_cast<u32>(integer_at(step.tokens, step.token_bytes, start + p));
-                        const bool kept = is_eligible(step, beam, p);
-                        seen.add(or_dead(number(logits[v]) + bias_of(step, v)), !whole && (kept || !narrowed), kept);
-                    }
-                } else if (step.aligned && tile == 128) {
-                    const u32 p = static_cast<u32>(t) * 128 + lane_id() * 4;
-                    if (p < size) {  // the vocabulary is a multiple of four here
-                        float four[4];
-                        load4(logits + p, four);
-                        const u32 valid = static_cast<u32>(step.bitmap[row * step.words + (p >> 6)] >> (p & 63)) & 15u;
-                        u32 kept = valid;
-                        if (step.eligible != nullptr)
-                            kept &= step.eligible[beam * step.eligible_words + (p >> 5)] >> (p & 31);
-#pragma unroll
-                        for (int k = 0; k < 4; ++k)
-                            seen.add(or_dead(four[k] + bias_of(step, p + k)), whole || ((narrowed ? kept : valid) >> k & 1), kept >> k & 1);
-                    }
-                } else {
-                    for (int i = lane_id(); i < tile; i += 32) {
-                        const u32 p = static_cast<u32>(t) * tile + i;
-                        if (p >= size) break;
-                        const bool valid = step.bitmap[row * step.words + (p >> 6)] >> (p & 63) & 1;
-                        const bool kept = valid && is_eligible(step, beam, p);
-                        seen.add(or_dead(number(logits[p]) + bias_of(step, p)), whole || (narrowed ? kept : valid), kept);
-                    }
-                }
-            }
-            __syncwarp();
-            sum.add(seen.mass);
-            const float largest = warp_max(seen.largest);
-            if (lane_id() == 0) best[t] = largest;
-        }
-        sum = sum.across_warp();
-    } else if (there) {
-        const bool finished = m < count;
-        for (int t = part * 32 + lane_id(); t < tiles; t += share * 32)
-            best[t] = finished && t == 0 ? or_dead(step.in_scores[beam]) : never();
-    }
-
-    // The parts of a beam's mass, in a fixed order.
-    if (lane_id() == 0) {
-        largest_of[warp_id()] = sum.largest;
-        sum_of[warp_id()] = sum.sum;
-    }
-    __syncthreads();
+    const int part = warp_id() % share, at_once = gridDim.x * (WARPS / share);
     float high = never(), low = -never();
-    Mass all;
-    for (int i = 0; i < share; ++i) {
-        Mass other;
-        other.largest = largest_of[warp_id() / share * share + i];
-        other.sum = sum_of[warp_id() / share * share + i];
-        all.add(other);
-    }
-    const float2 mass_here = all.log();
-    if (live) {
-        if (part == 0 && lane_id() == 0) step.masses[beam] = mass_here;
+    for (int from = blockIdx.x * (WARPS / share); from < beams; from += at_once) {
+        const int m = from + warp_id() / share;
+        const bool there = m < beams;
+        const i64 beam = first_beam + m;
+        float* const best = step.scratch + b * step.scratch_stride + static_cast<i64>(m) * tiles;
+        const bool live = there && m < count && !step.in_finished[beam];
+        i64 row = 0, start = 0;
+        u32 size = 0;
+        Mass sum;
+        if (live) {
+            row = step.in_rows[beam];
+            size = step.vocabulary;
+            if (listed) {
+                start = row_start(step, row);
+                size = static_cast<u32>(row_start(step, row + 1) - start);
+            }
+            sum = read_tiles<T>(step, beam, row, start, size, part, best).across_warp();
+        } else if (there) {
+            const float key = m < count ? or_dead(step.in_scores[beam]) : never();
+            for (int t = part * 32 + lane_id(); t < tiles; t += share * 32) best[t] = t == 0 ? key : never();
+            if (key > never()) {
+                high = fmaxf(high, key);
+                low = fminf(low, key);
+            }
+        }
+        if (share > 1) {  // the parts of a beam's mass, in a fixed order
+            if (lane_id() == 0) {
+                largest_of[warp_id()] = sum.largest;
+                sum_of[warp_id()] = sum.sum;
+            }
+            __syncthreads();
+            sum = Mass();
+            for (int i = 0; i < share; ++i) {
+                Mass other;
+                other.largest = largest_of[warp_id() / share * share + i];
+                other.sum = sum_of[warp_id() / share * share + i];
+                sum.add(other);
+            }
+            __syncthreads();
+        }
+        if (!live) continue;
+        const float2 mass = sum.log();
         const float beam_score = step.in_scores[beam];
+        if (part == 0 && lane_id() == 0) step.masses[beam] = mass;
+        __syncwarp();
         if (!guided) {  // a lane to a tile; the tiles are those that this warp wrote
             for (int t = part + share * lane_id(); t < tiles; t += share * 32) {
-                const float key = or_dead(beam_score + log_probability(best[t], mass_here));
+                const float key = or_dead(beam_score + log_probability(best[t], mass));
                 best[t] = key;
                 if (key > never()) {
                     high = fmaxf(high, key);
@@ -135,12 +202,11 @@ __global__ void __launch_bounds__(THREADS) score_tiles(const __grid_constant__ S
                 }
             }
         } else {
-            const i64 place = listed ? start : row;
             for (int t = part; t < tiles; t += share) {
                 float largest = never();
                 for (int i = lane_id(); i < tile; i += 32) {
                     const u32 p = static_cast<u32>(t) * tile + i;
-                    if (p < size) largest = fmaxf(largest, position_key<T>(step, beam, place, p, mass_here, beam_score));
+                    if (p < size) largest = fmaxf(largest, position_key<T>(step, beam, listed ? start : row, p, mass, beam_score));
                 }
                 largest = warp_max(largest);
                 if (lane_id() == 0) best[t] = largest;
@@ -150,13 +216,9 @@ __global__ void __launch_bounds__(THREADS) score_tiles(const __grid_constant__ S
                 }
             }
         }
-    } else if (there && m < count && part == 0) {
-        const float key = or_dead(step.in_scores[beam]);
-        if (key > never()) high = low = key;
     }
     __syncthreads();
     meet_range(step.meetings + b, high, low, words);
-
     if (!arrived_last(&step.meetings[b].arrived, gridDim.x, words)) return;
     const Bound bound = find_bound(step.meetings + b, step.scratch + b * step.scratch_stride, static_cast<u32>(beams) * tiles, step.width, histogram, words);
     if (threadIdx.x == 0) step.bounds[b] = bound;

@@ -112,7 +112,7 @@ __device__ __forceinline__ void block_range(float& high, float& low, u32* words)
 }
 
 // Sorts survivors[0 : count) upwards, by a bitonic network; `count` is at most capacity.
-__device__ __forceinline__ void sort_survivors(const Chooser& chooser, u32 count) {
+__device__ __noinline__ void sort_survivors(const Chooser& chooser, u32 count) {
     u32 size = 2;
     while (size < count) size <<= 1;
     for (u32 i = count + threadIdx.x; i < size; i += THREADS) chooser.survivors[i] = ~0ull;
@@ -135,13 +135,92 @@ __device__ __forceinline__ void sort_survivors(const Chooser& chooser, u32 count
     __syncthreads();
 }
 
-// Calls emit(place, number) for the `width` best of survivors[0 : count), each in some thread; their
-// keys lie between `low` and `high`. Returns how many that are.
-template <class Emit>
-__device__ u32 rank_survivors(const Chooser& chooser, u32 count, u32 width, float high, float low, Emit emit) {
+// `source.each(f)` calls f(there, number) for every candidate, in all lanes of a warp together.
+//
+// What a selection does when more candidates are alive than fit: keeps those up to the bin that holds
+// the width-th best, and if still too many pass, exactly the best. Leaves them in survivors, their
+// range in high and low, and returns how many they are.
+template <class Source>
+__device__ __noinline__ u32 narrow(const Source& source, const Chooser& chooser, u32 width, float& high, float& low) {
+    u32* const count = chooser.words + 50;
     const Scale scale(high, low);
+    u32 before;
+    clear_histogram(chooser.histogram, BINS);
+    source.each([&](bool there, u64 number) {
+        if (there) atomicAdd(&chooser.histogram[scale.bin_of(key_of(number))], 1u);
+    });
+    __syncthreads();
+    const u32 last_bin = bin_reaching(chooser.histogram, chooser.words, BINS, width, before);
+    if (threadIdx.x == 0) *count = 0;
+    __syncthreads();
+    low = -never();
+    source.each([&](bool there, u64 number) {
+        const bool passes = there && scale.bin_of(key_of(number)) <= last_bin;
+        append(chooser, count, passes, number);
+        if (passes) low = fminf(low, key_of(number));
+    });
+    float ignored = high;
+    block_range(ignored, low, chooser.words);
+    u32 found = *count;
+    __syncthreads();
+    if (found <= chooser.capacity) return found;
+
+    u64 limit = 0;  // the width-th smallest number, byte by byte
+    u32 rest = width;
+    for (int shift = 56; shift >= 0; shift -= 8) {
+        clear_histogram(chooser.histogram, 256);
+        source.each([&](bool there, u64 number) {
+            const bool inside = there && (shift == 56 || number >> (shift + 8) == limit);
+            const u32 byte = static_cast<u32>(number >> shift) & 255u;
+            const u32 alike = __match_any_sync(EVERY_LANE, inside ? byte : 256u);
+            if (inside && __ffs(static_cast<int>(alike)) - 1 == lane_id())
+                atomicAdd(&chooser.histogram[byte], static_cast<u32>(__popc(alike)));
+        });
+        __syncthreads();
+        const u32 byte = bin_reaching(chooser.histogram, chooser.words, 256, rest, before);
+        limit = limit << 8 | byte;
+        rest -= before;
+    }
+    if (threadIdx.x == 0) *count = 0;
+    __syncthreads();
+    source.each([&](bool there, u64 number) { append(chooser, count, there && number <= limit, number); });
+    __syncthreads();
+    found = *count;
+    __syncthreads();
+    low = key_of(limit);
+    return found;
+}
+
+// Gathers the candidates in survivors, and their range in high and low; returns how many they are.
+template <class Source>
+__device__ __forceinline__ u32 gather(const Source& source, const Chooser& chooser, u32 width, float& high, float& low) {
+    u32* const counter = chooser.words + 50;
+    if (threadIdx.x == 0) *counter = 0;
+    __syncthreads();
+    high = never();
+    low = -never();
+    source.each([&](bool there, u64 number) {
+        append(chooser, counter, there, number);
+        if (there) {
+            high = fmaxf(high, key_of(number));
+            low = fminf(low, key_of(number));
+        }
+    });
+    block_range(high, low, chooser.words);
+    const u32 count = *counter;
+    __syncthreads();
+    return count <= chooser.capacity ? count : narrow(source, chooser, width, high, low);
+}
+
+// Calls emit(place, number) for the `width` best of survivors[0 : count), whose keys lie between low
+// and high, each in some thread; returns how many they are.
+template <class Emit>
+__device__ __forceinline__ u32 choose(const Chooser& chooser, u32 count, float high, float low, u32 width, Emit emit) {
+    if (count == 0) return 0;
     u32* const ends = chooser.histogram;
     clear_histogram(ends, BINS);
+    // Sorted by bin; then each finds its place in its bin by counting those before it.
+    const Scale scale(high, low);
     for (u32 i = threadIdx.x; i < count; i += THREADS) atomicAdd(&ends[scale.bin_of(key_of(chooser.survivors[i]))], 1u);
     __syncthreads();
     constexpr u32 EACH = BINS / THREADS;
@@ -157,103 +236,34 @@ __device__ u32 rank_survivors(const Chooser& chooser, u32 count, u32 width, floa
     u32 running = block_scan(sum, chooser.words, total);
     if (crowded) {
         sort_survivors(chooser, count);
-        for (u32 i = threadIdx.x; i < min(count, width); i += THREADS) emit(i, chooser.survivors[i]);
-        return min(count, width);
-    }
+    } else {
 #pragma unroll
-    for (u32 k = 0; k < EACH; ++k) {
-        ends[threadIdx.x * EACH + k] = running;  // the bin's begin, which filling it turns into its end
-        running += mine[k];
+        for (u32 k = 0; k < EACH; ++k) {
+            ends[threadIdx.x * EACH + k] = running;  // the bin's begin, which filling it turns into its end
+            running += mine[k];
+        }
+        __syncthreads();
+        for (u32 i = threadIdx.x; i < count; i += THREADS) {
+            const u64 number = chooser.survivors[i];
+            chooser.sorted[atomicAdd(&ends[scale.bin_of(key_of(number))], 1u)] = number;
+        }
+        __syncthreads();
     }
-    __syncthreads();
     for (u32 i = threadIdx.x; i < count; i += THREADS) {
-        const u64 number = chooser.survivors[i];
-        chooser.sorted[atomicAdd(&ends[scale.bin_of(key_of(number))], 1u)] = number;
-    }
-    __syncthreads();
-    for (u32 i = threadIdx.x; i < count; i += THREADS) {
-        const u64 number = chooser.sorted[i];
-        const u32 bin = scale.bin_of(key_of(number));
-        const u32 begin = bin == 0 ? 0 : ends[bin - 1];
-        if (begin >= width) continue;
-        u32 place = begin;
-        for (u32 k = begin; k < ends[bin]; ++k) place += chooser.sorted[k] < number;
+        u64 number;
+        u32 place = i;
+        if (crowded) {
+            number = chooser.survivors[i];
+        } else {
+            number = chooser.sorted[i];
+            const u32 bin = scale.bin_of(key_of(number));
+            place = bin == 0 ? 0 : ends[bin - 1];
+            if (place >= width) continue;
+            for (u32 k = place, end = ends[bin]; k < end; ++k) place += chooser.sorted[k] < number;
+        }
         if (place < width) emit(place, number);
     }
     return min(count, width);
-}
-
-// `source.each(f)` calls f(there, number) for every candidate, in all lanes of a warp together and
-// in the same order each time. Calls emit(place, number) for the chosen ones, each in some thread,
-// and returns how many they are.
-template <class Source, class Emit>
-__device__ u32 choose(const Source& source, const Chooser& chooser, u32 width, Emit emit) {
-    u32* const count = chooser.words + 50;
-    if (threadIdx.x == 0) *count = 0;
-    __syncthreads();
-    float high = never(), low = -never();
-    source.each([&](bool there, u64 number) {
-        append(chooser, count, there, number);
-        if (there) {
-            high = fmaxf(high, key_of(number));
-            low = fminf(low, key_of(number));
-        }
-    });
-    block_range(high, low, chooser.words);
-    u32 found = *count;
-    __syncthreads();
-    if (found == 0) return 0;
-
-    if (found > chooser.capacity) {  // only those that can be among the best
-        const Scale scale(high, low);
-        u32 before;
-        clear_histogram(chooser.histogram, BINS);
-        source.each([&](bool there, u64 number) {
-            if (there) atomicAdd(&chooser.histogram[scale.bin_of(key_of(number))], 1u);
-        });
-        __syncthreads();
-        const u32 last_bin = bin_reaching(chooser.histogram, chooser.words, BINS, width, before);
-        if (threadIdx.x == 0) *count = 0;
-        __syncthreads();
-        low = -never();
-        source.each([&](bool there, u64 number) {
-            const bool passes = there && scale.bin_of(key_of(number)) <= last_bin;
-            append(chooser, count, passes, number);
-            if (passes) low = fminf(low, key_of(number));
-        });
-        float ignored = high;
-        block_range(ignored, low, chooser.words);
-        found = *count;
-        __syncthreads();
-    }
-
-    if (found > chooser.capacity) {  // exactly the best
-        u64 limit = 0;
-        u32 rest = width;
-        for (int shift = 56; shift >= 0; shift -= 8) {
-            clear_histogram(chooser.histogram, 256);
-            source.each([&](bool there, u64 number) {
-                const bool inside = there && (shift == 56 || number >> (shift + 8) == limit);
-                const u32 byte = static_cast<u32>(number >> shift) & 255u;
-                const u32 alike = __match_any_sync(EVERY_LANE, inside ? byte : 256u);
-                if (inside && __ffs(static_cast<int>(alike)) - 1 == lane_id())
-                    atomicAdd(&chooser.histogram[byte], static_cast<u32>(__popc(alike)));
-            });
-            __syncthreads();
-            u32 before;
-            const u32 byte = bin_reaching(chooser.histogram, chooser.words, 256, rest, before);
-            limit = limit << 8 | byte;
-            rest -= before;
-        }
-        if (threadIdx.x == 0) *count = 0;
-        __syncthreads();
-        source.each([&](bool there, u64 number) { append(chooser, count, there && number <= limit, number); });
-        __syncthreads();
-        found = *count;
-        __syncthreads();
-        low = key_of(limit);
-    }
-    return rank_survivors(chooser, found, width, high, low, emit);
 }
 
 // --- candidates in tiles, of which the best keys are known
@@ -267,6 +277,8 @@ struct Bound {
     u32 alive = 0;  // tiles with any candidate
 
     __device__ __forceinline__ bool open(float key) const { return key > never() && scale.bin_of(key) <= last_bin; }
+    // About the lowest key that is let through.
+    __device__ __forceinline__ float low() const { return scale.per_key > 0.0f ? scale.high - (last_bin + 1) / scale.per_key : scale.high; }
 };
 
 // What the blocks of one request share: zero between kernels.

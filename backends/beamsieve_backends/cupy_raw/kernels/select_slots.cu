@@ -78,14 +78,16 @@ __global__ void __launch_bounds__(THREADS) select_slots(const __grid_constant__ 
         if (token != -1) row = settle(step, row, finished);
         write_beam(step, b, place, m, token, in.scores[at], key, row, finished);
     };
-    u32 kept;
+    float high = slots.bound.scale.high, low = slots.bound.low();
+    u32 alive;
     if (listed <= static_cast<u32>(step.list_capacity)) {
-        kept = choose(Listed{list, listed}, chooser, step.width, emit);
+        alive = gather(Listed{list, listed}, chooser, step.width, high, low);
     } else {
         slots.first_warp = warp_id();
         slots.all_warps = WARPS;
-        kept = choose(slots, chooser, step.width, emit);
+        alive = narrow(slots, chooser, step.width, high, low);
     }
+    const u32 kept = choose(chooser, alive, high, low, step.width, emit);
     if (in.rows != nullptr) {
         write_padding(step, b, kept);
         return;

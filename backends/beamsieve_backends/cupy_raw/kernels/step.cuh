@@ -68,20 +68,23 @@ __device__ __forceinline__ i64 entry_of(const Step& step, i64 row, u32 v) {
     return row_start(step, row) + integer_at(step.ranks, step.rank_bytes, word) + __popcll(below);
 }
 
+// The token in place j of a row in the bitmap layout: by bisection over the words' ranks.
+__device__ __noinline__ u32 token_by_rank(const u64* bitmap, const void* ranks, int rank_bytes, i64 base, int words, u32 j) {
+    int low = 0, high = words - 1;  // the last word with at most j tokens before it
+    while (low < high) {
+        const int middle = (low + high + 1) >> 1;
+        if (integer_at(ranks, rank_bytes, base + middle) <= j) low = middle;
+        else high = middle - 1;
+    }
+    u64 word = bitmap[base + low];
+    for (u32 skip = j - static_cast<u32>(integer_at(ranks, rank_bytes, base + low)); skip > 0; --skip) word &= word - 1;
+    return static_cast<u32>(low) * 64 + static_cast<u32>(__ffsll(static_cast<i64>(word)) - 1);
+}
+
 // The token of the entry in place j of the row of `beam`, whose first entry is `first`.
 __device__ __forceinline__ u32 token_in(const Step& step, i64 beam, i64 first, u32 j) {
     if (step.bitmap == nullptr) return static_cast<u32>(integer_at(step.tokens, step.token_bytes, first + j));
-    const i64 base = step.in_rows[beam] * step.words;
-    int low = 0, high = step.words - 1;  // the last word with at most j tokens before it
-    while (low < high) {
-        const int middle = (low + high + 1) >> 1;
-        if (integer_at(step.ranks, step.rank_bytes, base + middle) <= j) low = middle;
-        else high = middle - 1;
-    }
-    u64 word = step.bitmap[base + low];
-    for (u32 skip = j - static_cast<u32>(integer_at(step.ranks, step.rank_bytes, base + low)); skip > 0; --skip)
-        word &= word - 1;
-    return static_cast<u32>(low) * 64 + static_cast<u32>(__ffsll(static_cast<i64>(word)) - 1);
+    return token_by_rank(step.bitmap, step.ranks, step.rank_bytes, step.in_rows[beam] * step.words, step.words, j);
 }
 
 __device__ __forceinline__ bool is_eligible(const Step& step, i64 beam, u32 position) {
@@ -114,10 +117,12 @@ __device__ __forceinline__ float token_score(const Step& step, i64 beam, u32 v, 
 template <class T>
 __device__ __forceinline__ float position_key(const Step& step, i64 beam, i64 base, u32 p, float2 mass, float beam_score) {
     u32 v = p;
+    bool kept = is_eligible(step, beam, p);
     if (step.bitmap == nullptr) v = static_cast<u32>(integer_at(step.tokens, step.token_bytes, base + p));
-    else if (!(step.bitmap[base * step.words + (p >> 6)] >> (p & 63) & 1)) return never();
-    if (!is_eligible(step, beam, p)) return never();
-    return key_of_score(step, token_score<T>(step, beam, v, mass, beam_score), beam, v);
+    else kept &= step.bitmap[base * step.words + (p >> 6)] >> (p & 63) & 1;
+    // The logit is loaded in any case, so that it is on its way while the bits are.
+    const float key = key_of_score(step, token_score<T>(step, beam, v, mass, beam_score), beam, v);
+    return kept ? key : never();
 }
 
 // Where an entry leads: the row of the next table, or the leaf when the semantic ID is complete.
