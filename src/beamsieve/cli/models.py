@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import json as json_module
 import sys
 from contextlib import nullcontext
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
@@ -58,8 +59,8 @@ def train(
     minutes: Annotated[
         float | None, typer.Option(help="Begin no epoch that would end later; no limit by default.")
     ] = None,
-    batch: Annotated[int, typer.Option(min=1, help="Histories per step.")] = 32,
-    learning_rate: Annotated[float, typer.Option(help="After the warm-up.")] = 1e-3,
+    batch: Annotated[int, typer.Option(min=1, help="Histories per step.")] = 64,
+    learning_rate: Annotated[float, typer.Option(help="After the warm-up.")] = 2e-3,
     patience: Annotated[
         int, typer.Option(min=1, help="Epochs without a better validation loss before the end.")
     ] = 15,
@@ -143,6 +144,15 @@ def recommend(
     batch: Annotated[int, typer.Option(min=1, help="Histories decoded at once.")] = 64,
     unknown: UnknownOption = "skip",
     column: ColumnOption = None,
+    requests: Annotated[
+        Path | None,
+        typer.Option(
+            exists=True,
+            dir_okay=False,
+            help="Targeting: JSON lines, one object (or null) per history, such as "
+            '{"country": "US", "exclude": ["item-7"]}.',
+        ),
+    ] = None,
     other_catalog: Annotated[
         bool,
         typer.Option(
@@ -185,6 +195,7 @@ def recommend(
         normalize=normalize,
         batch=batch,
         unknown=unknown,
+        requests=None if requests is None else _read_requests(requests),
         free_beams=free_beams and metrics,
         other_catalog=other_catalog,
     )
@@ -209,6 +220,20 @@ def _read(path: Path, columns: list[str] | None) -> Histories:
 
     named = named_columns(columns, ("history", "target", "user"))
     return read_histories(path, HistoryColumns(**named))
+
+
+def _read_requests(path: Path) -> list[Any]:
+    from beamsieve.errors import RequestError
+
+    requests = []
+    for number, line in enumerate(path.read_bytes().splitlines(), 1):
+        try:
+            requests.append(json_module.loads(line))
+        except ValueError as error:
+            raise RequestError(
+                f"{path}, line {number} is no JSON: {error}; give one object, or null, per history."
+            ) from error
+    return requests
 
 
 def _check_device(device: str) -> None:

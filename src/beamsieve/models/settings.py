@@ -40,8 +40,8 @@ class TrainingSettings:
 
     epochs: int = 200
     minutes: float | None = None
-    batch: int = 32
-    learning_rate: float = 1e-3
+    batch: int = 64
+    learning_rate: float = 2e-3
     warm_up_steps: int = 100
     weight_decay: float = 0.01
     label_smoothing: float = 0.0
