@@ -7,7 +7,6 @@ shares no table, no row arithmetic and no selection with the others.
 
 from __future__ import annotations
 
-import platform
 from collections.abc import Callable, Mapping
 from typing import Any, ClassVar
 
@@ -28,6 +27,7 @@ from beamsieve.interface import (
     StepInputs,
 )
 from beamsieve.targeting import StepMatchers
+from beamsieve_backends.processor import processor_name
 from beamsieve_spec.trie import SID
 
 _DLPACK_CPU = 1
@@ -44,7 +44,7 @@ class ReferenceBackend(Backend):
         if options:
             raise BackendError(f"The backend 'reference' has no option {next(iter(options))!r}.")
         self.device = "cpu"
-        self.device_name = platform.processor() or platform.machine()
+        self.device_name = processor_name()
 
     @property
     def capabilities(self) -> Capabilities:

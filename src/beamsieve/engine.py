@@ -165,7 +165,7 @@ class Engine:
         """The beams before the first step: one per request, at the root or at its prefix.
 
         Args:
-            batch: B; may be left out where ``prefix`` says it.
+            batch: B; may be left out where ``requests`` or ``prefix`` says it.
             requests: per request a dict of what is known of its viewer, by attribute, with
                 ``allow`` (only these items) and ``exclude`` (not these items) if wanted; None for
                 a request without targeting. ``{}`` says that nothing is known of the viewer.
@@ -180,9 +180,10 @@ class Engine:
         if prefix is not None and not isinstance(prefix, (list, tuple)):
             prefix = prefix.tolist()
         if batch is None:
-            if prefix is None:
+            told = prefix if requests is None else requests
+            if told is None:
                 raise InputError("begin needs batch, the number of requests.")
-            batch = len(prefix)
+            batch = len(told)
         batch = checks.whole_number(batch, "batch")
         loaded = self._loaded
         tokens, rows, finished = checks.given_prefixes(loaded.index, prefix, batch)

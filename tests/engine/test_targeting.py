@@ -124,6 +124,10 @@ def test_a_request_changed_later_changes_nothing(engine):
     assert engine.results(beams)[0].items == ["anyone"]
 
 
+def test_requests_say_how_large_the_batch_is(engine):
+    assert engine.begin(requests=[{"country": "US"}, None]).search.batch == 2
+
+
 def test_requests_without_any_targeting_are_no_targeting(engine):
     beams = engine.begin(2, requests=[None, None])
     assert beams.search.requests is None
