@@ -88,7 +88,8 @@ class DeviceTables:
     def nbytes(self) -> int:
         """Bytes on the device."""
         leaves = sum(array.nbytes for pair in self._leaves.values() for array in pair or ())
-        return sum(table.nbytes for table in self.tables) + self.matcher_bytes + leaves
+        total: int = sum(table.nbytes for table in self.tables) + self.matcher_bytes + leaves
+        return total
 
     @property
     def matcher_bytes(self) -> int:
