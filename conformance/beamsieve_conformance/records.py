@@ -73,7 +73,8 @@ def write(
     record: dict[str, Any] = {"format": FORMAT, "runs": {}}
     if path.exists():
         record = json.loads(path.read_text(encoding="utf-8"))
-    package = package_folder(subject.package.partition(".")[0])
+    sources = subject.kernel_sources
+    package = package_folder(subject.package.partition(".")[0]) if sources else Path()
     record["runs"][subject.name] = {
         **facts(subject),
         "counts": {
@@ -82,7 +83,7 @@ def write(
         "capabilities": {name: dict(ended) for name, ended in capabilities.items()},
         "not_declared": list(not_declared),
         "partial": partial,
-        "kernels": {name: sha256(package / name) for name in subject.kernel_sources},
+        "kernels": {name: sha256(package / name) for name in sources},
     }
     record["runs"] = dict(sorted(record["runs"].items()))
     path.parent.mkdir(parents=True, exist_ok=True)

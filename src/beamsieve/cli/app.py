@@ -7,6 +7,7 @@ import os
 import signal
 import sys
 import traceback
+import warnings
 from collections.abc import Sequence
 from typing import Annotated, Any, NoReturn
 
@@ -15,7 +16,7 @@ from typer.core import TyperGroup
 
 from beamsieve.cli import failures
 from beamsieve.cli.backends import backends, conformance
-from beamsieve.cli.bench import bench
+from beamsieve.cli.bench import RAW_ARGUMENTS, bench
 from beamsieve.cli.catalogs import build, inspect, verify
 from beamsieve.cli.demo import demo
 from beamsieve.cli.models import recommend, train
@@ -44,6 +45,8 @@ class Commands(TyperGroup):
         debug = "--debug" in words[:end]
         words = [word for word in words[:end] if word != "--debug"] + words[end:]
         log_lines.debug = debug
+        if not debug:
+            warnings.showwarning = failures.say_warning
         try:
             code = super().main(words, prog_name or "beamsieve", complete_var, False, **extra)
         except Exception as error:
@@ -111,13 +114,7 @@ app.command()(recommend)
 app.command()(train)
 app.command()(backends)
 app.command()(conformance)
-app.command(
-    context_settings={
-        "allow_extra_args": True,
-        "ignore_unknown_options": True,
-        "help_option_names": [],
-    }
-)(bench)
+app.command(context_settings=RAW_ARGUMENTS)(bench)
 
 
 def _terminate(signal_number: int, frame: object) -> None:

@@ -2,8 +2,30 @@
 
 from __future__ import annotations
 
+import importlib
+
 import typer
 
+from beamsieve.cli.failures import BAD_ARGUMENTS, fail
 
-def bench(context: typer.Context) -> None:
-    """Measure a backend beside its baselines: `beamsieve bench stage --help` says more."""
+BENCHMARKS = {
+    "stage": ("beamsieve_bench.stage", "filter, project and select beside score-first decodes"),
+}
+RAW_ARGUMENTS = {
+    # A benchmark reads its own options, --help included.
+    "allow_extra_args": True,
+    "allow_interspersed_args": False,
+    "ignore_unknown_options": True,
+}
+
+
+def bench(
+    context: typer.Context,
+    name: str = typer.Argument(help=f"One of {', '.join(BENCHMARKS)}."),
+) -> None:
+    """Measure a backend beside its baselines; `beamsieve bench NAME --help` lists the options."""
+    if name not in BENCHMARKS:
+        known = "; ".join(f"{known}: {what}" for known, (_, what) in BENCHMARKS.items())
+        fail(f"there is no benchmark {name!r}; there are {known}.", BAD_ARGUMENTS)
+    module = importlib.import_module(BENCHMARKS[name][0])
+    raise typer.Exit(module.main(context.args))

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar
 
 import typer
 
@@ -27,6 +27,9 @@ from beamsieve.cli.output import (
 if TYPE_CHECKING:
     from beamsieve.catalog import Catalog
     from beamsieve.index import Index
+    from beamsieve.targeting import Attribute
+
+Number = TypeVar("Number", int, float)
 
 CatalogArgument = Annotated[
     Path,
@@ -64,8 +67,18 @@ ColumnOption = Annotated[
     typer.Option(
         "--column",
         metavar="ROLE=NAME",
-        help="What a column is called: item=asin, title=name, sid=code, or sid=a,b,c for one "
-        "column per level; may be repeated.",
+        help="What a column is called: item=asin, title=name, rules=who, sid=code, or sid=a,b,c "
+        "for one column per level; may be repeated.",
+    ),
+]
+
+AttributesOption = Annotated[
+    Path | None,
+    typer.Option(
+        exists=True,
+        dir_okay=False,
+        help="What the column rules, and requests, may name: a JSON list such as "
+        '[{"name": "country", "values": ["US"]}, {"name": "place", "bloom": 256}].',
     ),
 ]
 
@@ -81,6 +94,15 @@ def build(
     on_error: OnErrorOption = "raise",
     rejects: RejectsOption = None,
     column: ColumnOption = None,
+    attributes: AttributesOption = None,
+    static: Annotated[
+        str | None,
+        typer.Option(metavar="PARTS", help="Parts of each level's matchers, such as 64,64,32,8."),
+    ] = None,
+    dynamic: Annotated[
+        str | None,
+        typer.Option(metavar="FILL,MOST", help="In its place: target fill and most parts: 0.5,8."),
+    ] = None,
     layout: Annotated[
         Literal["dense", "sparse"] | None,
         typer.Option(help="Force the layout of all tables; the smaller one each by default."),
@@ -92,9 +114,21 @@ def build(
 
     began = time.perf_counter()
     check_folder(output)
-    rows = _read(catalog, format, _sizes(codebooks), end_token, on_error, rejects, column)
+    parts = _numbers("--static", static, int, "one number of parts per level, as 64,64,32,8")
+    fill = _numbers("--dynamic", dynamic, float, "a fill from 0 to 1 and a number, as 0.5,8")
+    if fill is not None and len(fill) != 2:
+        raise typer.BadParameter("write a fill and a number, as 0.5,8", param_hint="--dynamic")
+    declared = () if attributes is None else _attributes(attributes)
+    sizes = _sizes(codebooks)
+    rows = _read(catalog, format, sizes, end_token, on_error, rejects, column, declared)
     with _reporting() as report:
-        index = Index.build(rows, layout=layout, progress=report)
+        index = Index.build(
+            rows,
+            layout=layout,
+            static=parts,
+            dynamic=None if fill is None else (fill[0], int(fill[1])),
+            progress=report,
+        )
         index.save(output, progress=report)
     seconds = time.perf_counter() - began
     if json:
@@ -154,7 +188,8 @@ def verify(
     with _reporting() as report:
         built = Index.load(index, verify=True, progress=report)
     sizes = _user_codebooks(built)
-    rows = _read(catalog, format, sizes, built.end_token, on_error, None, column)
+    declared = built.row_layout.attributes
+    rows = _read(catalog, format, sizes, built.end_token, on_error, None, column, declared)
     with _reporting() as report:
         difference = first_difference(
             built, rows, lambda done, total: report("looking up", done, total)
@@ -182,11 +217,12 @@ def verify(
 def _read(
     path: Path,
     format: Any,
-    codebooks: tuple[int, ...] | int | None,
+    codebooks: Sequence[int] | int | None,
     end_token: bool,
     on_error: Literal["raise", "skip"],
     rejects: Path | None,
     columns: list[str] | None,
+    attributes: Sequence[Attribute] = (),
 ) -> Catalog:
     """Read a catalog under a progress bar."""
     from beamsieve.catalog import Catalog
@@ -204,6 +240,7 @@ def _read(
             rejects=aside,
             columns=names,
             progress=report,
+            attributes=attributes,
         )
 
 
@@ -241,23 +278,32 @@ def _reporting() -> Iterator[Any]:
         yield report
 
 
-def _sizes(text: str | None) -> tuple[int, ...] | int | None:
+def _sizes(text: str | None) -> Sequence[int] | int | None:
+    what = "one size above 0, or one per level, as 256,256,512"
+    sizes = _numbers("--codebooks", text, int, what)
+    if sizes is not None and min(sizes) < 1:
+        raise typer.BadParameter(f"{text!r} is not {what}", param_hint="--codebooks")
+    return sizes[0] if sizes is not None and len(sizes) == 1 else sizes
+
+
+def _numbers(option: str, text: str | None, kind: type[Number], what: str) -> list[Number] | None:
+    """The numbers of an option, with commas between them."""
     if text is None:
         return None
     try:
-        sizes = tuple(int(size) for size in text.split(","))
+        return [kind(number) for number in text.split(",")]
     except ValueError:
-        sizes = ()
-    if not sizes or min(sizes) < 1:
-        raise typer.BadParameter(
-            f"{text!r} are no codebook sizes; write one number, or one per level as 256,256,512",
-            param_hint="--codebooks",
-        )
-    return sizes[0] if len(sizes) == 1 else sizes
+        raise typer.BadParameter(f"{text!r} is not {what}", param_hint=option) from None
+
+
+def _attributes(path: Path) -> Sequence[Attribute]:
+    from beamsieve.targeting.attributes import read_attributes
+
+    return read_attributes(path)
 
 
 def _columns(texts: list[str] | None) -> Mapping[str, str | list[str]] | None:
-    named = named_columns(texts, ("item", "sid", "title"))
+    named = named_columns(texts, ("item", "sid", "title", "rules"))
     return {
         role: name.split(",") if role == "sid" and "," in name else name
         for role, name in named.items()
@@ -305,6 +351,24 @@ def _show_index(path: Path, stats: dict[str, Any]) -> None:
             for table in stats["tables"]
         ],
     )
+    if "matchers" in stats:
+        names = list(stats["matchers"][0]["distinct_rows"])
+        print_table(
+            (
+                *("step", "matchers"),
+                *(f"{name}: {what}" for name in names for what in ("distinct", "fill")),
+                *("bytes", "not shared"),
+            ),
+            [
+                (
+                    *(step["step"], step["parts"]),
+                    *(step[what][name] for name in names for what in ("distinct_rows", "fill")),
+                    readable_bytes(step["bytes"]),
+                    readable_bytes(step["bytes_before"]),
+                )
+                for step in stats["matchers"]
+            ],
+        )
 
 
 def _show_catalog(report: dict[str, Any]) -> None:

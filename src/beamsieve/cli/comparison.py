@@ -5,10 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import numpy as np
+import pyarrow as pa
 from numpy.typing import NDArray
 
 from beamsieve.catalog import Catalog
 from beamsieve.index import Index, StepTable
+from beamsieve.targeting.item_rules import BloomRules, ItemRules
 
 Progress = Callable[[int, int], None]
 
@@ -42,7 +44,41 @@ def first_difference(
             f"the index holds semantic ID {_sid(index.sid_of_leaf(leaf))} of items "
             f"{_items(index, leaf)}, which the catalog does not have ({len(extra)} such)."
         )
-    return _first_item_difference(index, catalog, leaves)
+    return _first_item_difference(index, catalog, leaves) or _first_rule_difference(index, catalog)
+
+
+def _first_rule_difference(index: Index, catalog: Catalog) -> str | None:
+    """Compare the items' targeting rules, attribute by attribute; both hold the same items."""
+    built = index.item_rules
+    if built is None or catalog.rules is None:
+        if built is None and catalog.rules is None:
+            return None
+        holder, other = ("index", "catalog") if built is not None else ("catalog", "index")
+        return f"the {holder} has targeting rules and the {other} has none."
+    in_order = np.argsort(index.items.numbers(catalog.items))
+    wanted = ItemRules.build(catalog.rules, in_order)
+    differs = (built.bits.rows[built.bits.index] != wanted.bits.rows[wanted.bits.index]).any(axis=1)
+    for mine, theirs in zip(built.blooms, wanted.blooms, strict=True):
+        sets = len(theirs.kinds)
+        pair = mine.set_of_item.astype(np.int64) * sets + theirs.set_of_item
+        pairs, place = np.unique(pair, return_inverse=True)
+        unequal = [
+            _value_set(mine, key // sets) != _value_set(theirs, key % sets)
+            for key in pairs.tolist()
+        ]
+        differs |= np.asarray(unequal)[place]
+    items = np.flatnonzero(differs)
+    if not len(items):
+        return None
+    return (
+        f"item {index.items[int(items[0])]!r} has another targeting rule in the index than in the "
+        f"catalog ({len(items)} such items)."
+    )
+
+
+def _value_set(rules: BloomRules, number: int) -> tuple[int, frozenset[str]]:
+    codes = rules.codes[rules.starts[number] : rules.starts[number + 1]]
+    return int(rules.kinds[number]), frozenset(rules.forms.take(pa.array(codes)).to_pylist())
 
 
 def _first_item_difference(index: Index, catalog: Catalog, leaves: NDArray[np.int64]) -> str | None:

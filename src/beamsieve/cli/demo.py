@@ -18,6 +18,9 @@ def demo(
     ] = "torch:cpu",
 ) -> None:
     """Make a world, train a small model, and decode held-out users with and without the filter."""
+    from beamsieve.registry import open_backend
+
+    open_backend(backend)  # a name that is wrong should not cost the training first
     from beamsieve.demo import run_demo
 
     report = run_demo(json=json, seed=seed, quick=quick, backend=backend)

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import logging
 import sys
-from typing import NoReturn
+from typing import NoReturn, TextIO
 
 import typer
 
@@ -53,6 +53,19 @@ OPTIONS = {
 def say(message: str) -> None:
     """Print a message as one line on stderr."""
     print(f"beamsieve: {' '.join(message.split())}", file=sys.stderr, flush=True)
+
+
+def say_warning(
+    message: Warning | str,
+    category: type[Warning],
+    filename: str,
+    lineno: int,
+    file: TextIO | None = None,
+    line: str | None = None,
+) -> None:
+    """Print a warning of our own; those of other libraries are for ``--debug``."""
+    if category.__module__.startswith("beamsieve."):
+        say(str(message))
 
 
 class LogLines(logging.Handler):

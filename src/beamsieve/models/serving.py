@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -12,7 +12,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from beamsieve.errors import InputError
+from beamsieve.errors import InputError, RequestError
 from beamsieve.models.batches import pad
 from beamsieve.models.checkpoint import Checkpoint, check_fit, load_checkpoint
 from beamsieve.models.data import Histories, Item, read_histories
@@ -20,6 +20,7 @@ from beamsieve.models.free import LegalSids, search_freely
 from beamsieve.models.progress import progress_bar
 from beamsieve.models.scorer import DecoScorer
 from beamsieve.models.sequences import ItemSids, Sequences, Unknown, number
+from beamsieve.targeting.requests import check_request
 
 if TYPE_CHECKING:
     from beamsieve.engine import Engine
@@ -114,12 +115,18 @@ class Recommender:
                 torch.tensor([len(history) for history in recent], device=device),
             )
 
-    def decode(self, concepts: torch.Tensor, k: int, width: int) -> list[RequestHits]:
-        """The ``k`` best items of each request, with ``width`` beams per step."""
+    def decode(
+        self, concepts: torch.Tensor, k: int, width: int, requests: Sequence[Any] | None = None
+    ) -> list[RequestHits]:
+        """The ``k`` best items of each request, with ``width`` beams per step.
+
+        ``requests`` holds the targeting of each, as in :meth:`beamsieve.Engine.begin`.
+        """
         beams = self.engine.search(
             DecoScorer(self.model, concepts),
             widths=[width] * self.model.levels,
             batch=len(concepts),
+            requests=requests,
         )
         return self.engine.results(beams, k)
 
@@ -136,6 +143,7 @@ def recommend(
     batch: int = 64,
     unknown: Unknown = "skip",
     titles: Mapping[Item, str] | None = None,
+    requests: Sequence[Any] | None = None,
     free_beams: bool = False,
     other_catalog: bool = False,
     progress: bool | None = None,
@@ -156,12 +164,13 @@ def recommend(
         batch: histories decoded at once.
         unknown: what to do with an item that the index does not have.
         titles: what to show for items; the index's own where it has some, when None.
+        requests: the targeting of each history's user, as in :meth:`beamsieve.Engine.begin`.
         free_beams: also search without the filter, and count how many beams spell no item.
         other_catalog: accept an index of another catalog of the same tokenizer.
         progress: whether to draw a bar on stderr; None draws one where stderr is a terminal.
 
     Raises:
-        InputError: the histories cannot be used, or a number is below 1.
+        InputError: the histories or requests cannot be used, or a number is below 1.
         CheckpointError: the checkpoint is damaged, or does not fit the index.
         BackendError: the backend cannot do it.
     """
@@ -177,6 +186,7 @@ def recommend(
     recommender = Recommender(checkpoint, engine, other_catalog=other_catalog)
     if not isinstance(histories, Histories):
         histories = read_histories(histories)
+    _check_requests(requests, index, histories)
     numbered = number(histories, index, unknown)
     longest = recommender.model.config.longest
     too_long = int((np.diff(numbered.histories.starts) > longest).sum())
@@ -187,8 +197,29 @@ def recommend(
         )
     legal = LegalSids(index) if free_beams else None
     return _recommendations(
-        recommender, histories, numbered.histories, k, width, batch, titles, legal, progress
+        recommender,
+        histories,
+        numbered.histories,
+        k,
+        width,
+        batch,
+        titles,
+        requests,
+        legal,
+        progress,
     )
+
+
+def _check_requests(requests: Sequence[Any] | None, index: Index, histories: Histories) -> None:
+    # All of them, before the first batch is decoded, and by their place among all.
+    if requests is None:
+        return
+    if len(requests) != len(histories):
+        raise RequestError(
+            f"{len(requests)} requests for {len(histories)} histories; give one for each."
+        )
+    for place, request in enumerate(requests):
+        check_request(index.row_layout, request, place)
 
 
 def _recommendations(
@@ -199,6 +230,7 @@ def _recommendations(
     width: int,
     batch: int,
     titles: Mapping[Item, str] | None,
+    requests: Sequence[Any] | None,
     legal: LegalSids | None,
     progress: bool | None,
 ) -> Iterator[Recommendation]:
@@ -207,7 +239,8 @@ def _recommendations(
         for start in range(0, len(sequences), batch):
             rows = range(start, min(start + batch, len(sequences)))
             concepts = recommender.concepts([sequences[row] for row in rows])
-            found = recommender.decode(concepts, k, width)
+            asked = None if requests is None else requests[rows.start : rows.stop]
+            found = recommender.decode(concepts, k, width, asked)
             free = illegal = np.zeros(len(rows), np.int64)
             if legal is not None:
                 beams = search_freely(recommender.model, concepts, width).tokens.cpu().numpy()
