@@ -304,6 +304,18 @@ def test_float32_products_stay_float32_where_the_process_allows_less():
     assert torch.equal(exact.scores, again.scores)
 
 
+@pytest.mark.parametrize("library", ["onednn", "blas"])
+@pytest.mark.parametrize("projection", ["full", "selective"])
+def test_autocast_around_a_step_changes_nothing(library, projection):
+    backend = TorchBackend("cpu", {"gemm": library})
+    plain = decode(backend, "catalog", [1, 2], [7, 20, 9], "hidden", projection)
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        inside = decode(backend, "catalog", [1, 2], [7, 20, 9], "hidden", projection)
+    for one, other in zip(plain, inside, strict=True):
+        for name in FIELDS:
+            np.testing.assert_array_equal(one[name], other[name])
+
+
 def test_beams_stay_what_they_are_and_no_gradient_is_recorded():
     engine = bs.Engine(INDEX, backend="torch:cpu")
     first = engine.begin(1)

@@ -203,12 +203,14 @@ class TorchBackend(Backend):
         table: DeviceTable = beams.search.tables.tables[beams.step]
         tiles = expand(table, beams, block_rows(beams.width))
         mass = None
-        if self._projection(inputs, table, normalize) == "selective":
-            logits = selective_logits(inputs, tiles)
-        else:
-            logits, mass = full_logits(
-                inputs, table, tiles, beams.width, self._gemm, normalize == "all"
-            )
+        # Where the caller's model runs under autocast, these products still do not.
+        with torch.autocast(self._device.type, enabled=False):
+            if self._projection(inputs, table, normalize) == "selective":
+                logits = selective_logits(inputs, tiles)
+            else:
+                logits, mass = full_logits(
+                    inputs, table, tiles, beams.width, self._gemm, normalize == "all"
+                )
         kept = None
         if beams.search.device_requests is not None:
             kept = kept_slots(beams, tiles)
