@@ -16,6 +16,8 @@ from numpy.typing import NDArray
 EDGES = (31, 32, 33, 63, 64, 65, 127, 128, 129, 255, 256, 257, 1023, 1024, 1025, 4095, 4097)
 """Codebook sizes around the words, tiles and token dtypes that code is cut by."""
 HUGE = (32767, 32768, 32769, 65535, 65536, 65537, 70000)
+COUNTS = (5, 1, 2, 3, 9, 20, 50, 120, 300, 800, 2000, 5000)
+"""How many rows are drawn: sizes of every order alike, where integers would be mostly small."""
 
 SID = tuple[int, ...]
 
@@ -29,7 +31,7 @@ class CatalogShape:
         count: how many rows are drawn; fewer distinct semantic IDs may come out.
         hub: a level (from 0) at which half of the rows share one prefix and differ in this token,
             so that one row of its table is far wider than the others; None without one.
-        chain: a level (from 0) from which on each prefix has exactly one child; None without one.
+        chain: a level (from 1) from which on each prefix has exactly one child; None without one.
         ragged: whether some semantic IDs end early.
         end_token: whether the index appends end tokens, so that one may be a prefix of another.
         copies: how many rows share the semantic ID of an earlier row (collisions).
@@ -81,9 +83,6 @@ class CatalogShape:
 
     def _narrow(self, tokens: NDArray[np.int64], level: int, rng: np.random.Generator) -> None:
         """From ``level`` on, the tokens are a function of those before."""
-        if level == 0:
-            tokens[:] = tokens[0]
-            return
         _, first, inverse = np.unique(
             tokens[:, :level], axis=0, return_index=True, return_inverse=True
         )
@@ -113,16 +112,16 @@ def shapes(
     depth = draw(st.integers(1, levels))
     small = st.one_of(st.integers(1, 9), st.sampled_from(EDGES)).filter(lambda v: v <= largest)
     codebooks = [draw(small) for _ in range(depth)]
-    if largest > max(EDGES) and draw(st.integers(0, 5)) == 5:
-        huge = st.one_of(st.sampled_from(HUGE), st.integers(5000, 70_000))
+    if largest > max(EDGES) and draw(st.sampled_from((False, False, False, False, True))):
+        huge = st.sampled_from(HUGE)
         codebooks[draw(st.integers(0, depth - 1))] = min(draw(huge), largest)
-    count = draw(st.one_of(st.integers(1, 8), st.integers(1, min(200, most)), st.integers(1, most)))
+    count = draw(st.sampled_from([n for n in COUNTS if n <= most]))
     is_ragged = ragged and draw(st.booleans())
     return CatalogShape(
         codebooks=tuple(codebooks),
         count=count,
         hub=draw(st.none() | st.integers(0, depth - 1)),
-        chain=draw(st.none() | st.integers(0, depth - 1)),
+        chain=draw(st.none() | st.integers(1, depth)),
         ragged=is_ragged,
         end_token=is_ragged and draw(st.booleans()),
         copies=draw(st.integers(0, 3)),
