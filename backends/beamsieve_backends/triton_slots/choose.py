@@ -23,26 +23,30 @@ from beamsieve_backends.triton_slots.ordering import (
 
 @triton.jit
 def log_mass(peak, mass):
-    """log-sum-exp per beam [n] from the tiles' [n, tiles]; 0 where nothing has any mass."""
+    """The log-softmax's normalizer per beam [n] from the tiles' [n, tiles], in two parts.
+
+    It is their sum; each is subtracted for itself, as the sum would round small differences of
+    large logits away. Both are 0 where nothing has any mass.
+    """
     top = tl.max(peak, 1)
     reference = tl.where(top == float("-inf"), 0.0, top)
     total = tl.sum(mass * tl.exp(peak - reference[:, None]), 1)
-    return tl.where(total > 0.0, reference + tl.log(total), 0.0)
+    return reference, tl.where(total > 0.0, tl.log(total), 0.0)
 
 
 @triton.jit
 def choose_cells(
     scores, cell_best, tile_peak, tile_sum,
-    log_sums, keys, cell_list, cell_count, threshold, group_count, candidate_count,
+    tops, log_sums, keys, cell_list, cell_count, threshold, group_count, candidate_count,
     beams, M, W, SLACK,
     TILES: tl.constexpr, TILES_UP: tl.constexpr, CELLS: tl.constexpr, TOGETHER: tl.constexpr,
     BEAM_BLOCK: tl.constexpr, BEAMS_UP: tl.constexpr, PDL: tl.constexpr,
 ):  # fmt: skip
-    """Log-sum-exps, and the list of the W to W + SLACK cells that can hold one of the W best.
+    """Normalizers, and the list of the W to W + SLACK cells that can hold one of the W best.
 
     Args:
         scores: float32 [B, M]; tile_*: [TILES, B * M]; cell_best: [TILES * CELLS, B * M].
-        log_sums: out, float32 [B, M].
+        tops, log_sums: out, float32 [B, M]; the normalizer in two parts.
         keys: workspace, int32 [B, LISTED, BEAMS_UP], where BEAM_BLOCK is below BEAMS_UP.
         cell_list: out, int32 [B, W + SLACK]; ``m * LISTED + cell``, where TOGETHER cells count as
             one and LISTED = TILES_UP * CELLS / TOGETHER is how many a beam has.
@@ -71,12 +75,13 @@ def choose_cells(
             mask=(m < M)[:, None] & (cell < TILES * CELLS)[None, :],
             other=float("-inf"),
         )
-        log_sum = log_mass(peak, mass)
+        top, log_sum = log_mass(peak, mass)
+        tl.store(tops + b * M + m, top, mask=m < M)
         tl.store(log_sums + b * M + m, log_sum, mask=m < M)
         score = tl.load(scores + b * M + m, mask=m < M, other=float("-inf"))
         if TOGETHER > 1:
             best = tl.max(tl.reshape(best, (BEAM_BLOCK, LISTED, TOGETHER)), 2)
-        key = ordered(usable(score[:, None] + (best - log_sum[:, None])))
+        key = ordered(usable(score[:, None] + ((best - top[:, None]) - log_sum[:, None])))
         key = tl.where((m < M)[:, None], key, LOWEST)
         if BEAM_BLOCK == BEAMS_UP:
             _list_best(key, b, W, SLACK, cell_list, cell_count, threshold, LISTED, BEAMS_UP)
@@ -139,14 +144,14 @@ def choose_tokens(
     at = tile.to(tl.int64)[None, :] * beams + (b * M + m)[:, None]
     peak = tl.load(tile_peak + at, mask=there, other=float("-inf"))
     mass = tl.load(tile_sum + at, mask=there, other=0.0)
-    log_sum = log_mass(peak, mass)
+    top, log_sum = log_mass(peak, mass)
     score = tl.load(scores + b * M + m, mask=m < M, other=float("-inf"))
     v = tl.arange(0, COLUMNS_UP)
     there = (m < M)[:, None] & (v < V)[None, :]
     logit = tl.load(
         group_max + (b * M + m)[:, None] * COLUMNS + v[None, :], mask=there, other=float("-inf")
     )
-    total = usable(score[:, None] + (logit - log_sum[:, None]))
+    total = usable(score[:, None] + ((logit - top[:, None]) - log_sum[:, None]))
     identity = tl.reshape(m[:, None] * V + v[None, :], (BEAMS * COLUMNS_UP,))
     total = tl.reshape(total, (BEAMS * COLUMNS_UP,))
     key = ordered(total)

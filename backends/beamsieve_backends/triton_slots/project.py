@@ -207,9 +207,9 @@ def statistics(
         else:
             counted = value
             peak = tl.max(best, 1)
-        scale: tl.constexpr = 1.4426950408889634
-        reference = tl.where(peak == float("-inf"), 0.0, peak) * scale
-        mass = tl.sum(tl.exp2(counted * scale - reference[:, None]), 1)
+        # The largest is subtracted first: large logits keep their small differences.
+        reference = tl.where(peak == float("-inf"), 0.0, peak)
+        mass = tl.sum(tl.exp(counted - reference[:, None]), 1)
 
         only = tl.where(tile == 0, 0.0, float("-inf"))
         peak = tl.where(done, only, peak)

@@ -26,7 +26,7 @@ MARGIN = tl.constexpr(1e-3)
 
 
 @triton.jit
-def _key_of_group(scores, log_sums, group_max, group, there, OF_BEAM_UP: tl.constexpr,
+def _key_of_group(scores, tops, log_sums, group_max, group, there, OF_BEAM_UP: tl.constexpr,
                   OF_BEAM: tl.constexpr):  # fmt: skip
     """Key of the largest candidate of ``group``, which is ``m * OF_BEAM_UP + group of the beam``."""
     m = group // OF_BEAM_UP
@@ -36,13 +36,14 @@ def _key_of_group(scores, log_sums, group_max, group, there, OF_BEAM_UP: tl.cons
         group_max + m.to(tl.int64) * OF_BEAM + of_beam, mask=there, other=float("-inf")
     )
     score = tl.load(scores + m, mask=there, other=float("-inf"))
+    top = tl.load(tops + m, mask=there, other=0.0)
     log_sum = tl.load(log_sums + m, mask=there, other=0.0)
-    return usable(score + (largest - log_sum))
+    return usable(score + ((largest - top) - log_sum))
 
 
 @triton.jit
 def _score(
-    hidden, head, bias, logits, bonus, nudge, rows, finished, bitmaps, scores, log_sums,
+    hidden, head, bias, logits, bonus, nudge, rows, finished, bitmaps, scores, tops, log_sums,
     group, listed, tau, b, M, V,
     D: tl.constexpr, WORDS: tl.constexpr, GROUP: tl.constexpr, OF_BEAM_UP: tl.constexpr,
     GROUPS: tl.constexpr, BLOCK_K: tl.constexpr, BY_ROW: tl.constexpr,
@@ -64,6 +65,7 @@ def _score(
     done = listed & (row >= 0) & (tl.load(finished + beam, mask=listed, other=0) != 0)
     live = listed & (row >= 0) & (done == 0)
     score = tl.load(scores + m, mask=listed, other=float("-inf"))
+    top = tl.load(tops + m, mask=listed, other=0.0)
     log_sum = tl.load(log_sums + m, mask=listed, other=0.0)
     owner = tl.where(live, row, 0) if BY_ROW else beam
     word = tl.load(bitmaps + owner * WORDS + (column >> 5), mask=live & inside, other=0)
@@ -83,7 +85,7 @@ def _score(
             logit += tl.load(bias + column, mask=inside, other=0.0).to(tl.float32)
     valid = ((word >> (column & 31)) & 1) != 0
     own = done & (column == 0)
-    total = score + (usable(logit) - log_sum)
+    total = score + ((usable(logit) - top) - log_sum)
     if HAS_BONUS:
         total += tl.load(bonus + at, mask=valid, other=0.0)
     total = usable(total)
@@ -101,7 +103,7 @@ def _score(
 
 @triton.jit
 def list_groups(
-    scores, log_sums, group_max, cell_list, cell_count, threshold, group_list, group_count,
+    scores, tops, log_sums, group_max, cell_list, cell_count, threshold, group_list, group_count,
     M, MOST, LIMIT,
     OF_BEAM: tl.constexpr, OF_BEAM_UP: tl.constexpr, EACH: tl.constexpr, BLOCK: tl.constexpr,
     PDL: tl.constexpr,
@@ -124,8 +126,8 @@ def list_groups(
     cell = tl.load(cell_list + b * MOST + entry // EACH, mask=entry < n, other=0)
     group = cell * EACH + entry % EACH
     key = _key_of_group(
-        scores + b * M, log_sums + b * M, group_max + b * M * OF_BEAM, group, entry < n,
-        OF_BEAM_UP, OF_BEAM,
+        scores + b * M, tops + b * M, log_sums + b * M, group_max + b * M * OF_BEAM, group,
+        entry < n, OF_BEAM_UP, OF_BEAM,
     )  # fmt: skip
     passes = ((key >= tau) & (key > float("-inf"))).to(tl.int32)
     place = tl.atomic_add(group_count + b, tl.sum(passes)) + tl.cumsum(passes, 0) - 1
@@ -135,7 +137,7 @@ def list_groups(
 @triton.jit
 def score_groups(
     hidden, head, bias, logits, bonus, nudge, rows, finished, bitmaps,
-    scores, log_sums, group_list, group_count, threshold,
+    scores, tops, log_sums, group_list, group_count, threshold,
     candidate_keys, candidate_scores, candidate_count,
     M, V, LIMIT, CAPACITY,
     D: tl.constexpr, WORDS: tl.constexpr, GROUP: tl.constexpr, OF_BEAM_UP: tl.constexpr,
@@ -161,7 +163,7 @@ def score_groups(
         group = tl.load(group_list + b * LIMIT + item, mask=item < n, other=0)
         code, score, keep = _score(
             hidden, head, bias, logits, bonus, nudge, rows, finished, bitmaps,
-            scores + b * M, log_sums + b * M, group, item < n, tau, b, M, V, D, WORDS, GROUP,
+            scores + b * M, tops + b * M, log_sums + b * M, group, item < n, tau, b, M, V, D, WORDS, GROUP,
             OF_BEAM_UP, GROUPS, BLOCK_K, BY_ROW, HAS_LOGITS, HAS_BIAS, HAS_BONUS, HAS_NUDGE,
         )  # fmt: skip
         count = keep.to(tl.int32)
@@ -173,7 +175,7 @@ def score_groups(
 @triton.jit
 def settle_candidates(
     hidden, head, bias, logits, bonus, nudge, rows, finished, bitmaps,
-    scores, log_sums, group_list, group_count, threshold,
+    scores, tops, log_sums, group_list, group_count, threshold,
     candidate_keys, candidate_scores, candidate_count, group_max, cell_list, cell_count, keys,
     M, V, W, SLACK, MOST, CAPACITY, LIMIT, KEYS,
     D: tl.constexpr, WORDS: tl.constexpr, GROUP: tl.constexpr, OF_BEAM: tl.constexpr,
@@ -204,7 +206,7 @@ def settle_candidates(
             entry = begin + tl.arange(0, BLOCK)
             cell = tl.load(cell_list + b * MOST + entry // EACH, mask=entry < n, other=0)
             key = _key_of_group(
-                scores + b * M, log_sums + b * M, group_max + b * M * OF_BEAM,
+                scores + b * M, tops + b * M, log_sums + b * M, group_max + b * M * OF_BEAM,
                 cell * EACH + entry % EACH, entry < n, OF_BEAM_UP, OF_BEAM,
             )  # fmt: skip
             tl.store(keys + entry, ordered(key), mask=entry < n)
@@ -227,7 +229,7 @@ def settle_candidates(
             group = tl.load(group_list + item, mask=item < groups, other=0)
             code, score, stays = _score(
                 hidden, head, bias, logits, bonus, nudge, rows, finished, bitmaps,
-                scores + b * M, log_sums + b * M, group, item < groups, tau_of_cells, b, M, V,
+                scores + b * M, tops + b * M, log_sums + b * M, group, item < groups, tau_of_cells, b, M, V,
                 D, WORDS, GROUP, OF_BEAM_UP, GROUPS, BLOCK_K, BY_ROW, HAS_LOGITS, HAS_BIAS,
                 HAS_BONUS, HAS_NUDGE,
             )  # fmt: skip

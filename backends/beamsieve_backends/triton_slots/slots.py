@@ -60,11 +60,11 @@ def _logits(
 
 @triton.jit
 def _finish(
-    logit, token, inside, real, score, log_sum, beam, m, V, at, bonus, nudge,
+    logit, token, inside, real, score, top, log_sum, beam, m, V, at, bonus, nudge,
     candidate_keys, candidate_scores, HAS_BONUS: tl.constexpr, HAS_NUDGE: tl.constexpr,
 ):  # fmt: skip
     """Write order key and score of some slots."""
-    final = score[:, None] + (logit - log_sum[:, None])
+    final = score[:, None] + ((logit - top[:, None]) - log_sum[:, None])
     if HAS_BONUS:
         final += tl.load(bonus + beam[:, None] * V + token, mask=real, other=0.0)
     final = usable(final)
@@ -150,10 +150,11 @@ def score_slots(
         mass = mass * tl.exp(peak - reference)
         mass += tl.sum(tl.exp(logit_later - reference[:, None]), 1)
         peak = new_peak
-    log_sum = tl.where(mass > 0.0, reference + tl.log(mass), 0.0)
+    top = reference
+    log_sum = tl.where(mass > 0.0, tl.log(mass), 0.0)
 
     _finish(
-        logit, token, inside, real, score, log_sum, beam, m, V, at, bonus, nudge,
+        logit, token, inside, real, score, top, log_sum, beam, m, V, at, bonus, nudge,
         candidate_keys, candidate_scores, HAS_BONUS, HAS_NUDGE,
     )  # fmt: skip
     if most > SLOTS:
@@ -166,6 +167,6 @@ def score_slots(
             token_kept = tl.load(candidate_keys + at_later, mask=within, other=0).to(tl.int32)
             # A finished beam has one candidate, so whatever comes later is real.
             _finish(
-                logit_kept, token_kept, within, within, score, log_sum, beam, m, V, at_later,
+                logit_kept, token_kept, within, within, score, top, log_sum, beam, m, V, at_later,
                 bonus, nudge, candidate_keys, candidate_scores, HAS_BONUS, HAS_NUDGE,
             )  # fmt: skip

@@ -308,12 +308,12 @@ class _Call:
         listed = tiles_up * cells // together
         each = together * groups
         most = W + self.slack
-        log_sums, threshold = self.empty(B, M), self.empty(B)
+        tops, log_sums, threshold = self.empty(B, M), self.empty(B, M), self.empty(B)
         cell_list = self.empty(B, most, dtype=torch.int32)
         cell_count, group_count, count = (self.empty(B, dtype=torch.int32) for _ in range(3))
         beam_block = max(1, min(beams_up, HELD // (tiles_up * cells)))
         launch(
-            choose_cells, (B,), self.beams.scores, best, peak, mass, log_sums,
+            choose_cells, (B,), self.beams.scores, best, peak, mass, tops, log_sums,
             self.empty(B, listed, beams_up, dtype=torch.int32), cell_list, cell_count, threshold,
             group_count, count, B * M, M, W, self.slack,
             TILES=tiles, TILES_UP=tiles_up, CELLS=cells, TOGETHER=together, BEAM_BLOCK=beam_block,
@@ -323,7 +323,7 @@ class _Call:
         group_list = self.empty(B, limit, dtype=torch.int32)
         of_beam, of_beam_up = tiles * cells * groups, tiles_up * cells * groups
         launch(
-            list_groups, (B, cdiv(most * each, LISTING)), self.beams.scores, log_sums, group_max,
+            list_groups, (B, cdiv(most * each, LISTING)), self.beams.scores, tops, log_sums, group_max,
             cell_list, cell_count, threshold, group_list, group_count, M, most, limit,
             OF_BEAM=of_beam, OF_BEAM_UP=of_beam_up, EACH=each, BLOCK=LISTING,
         )  # fmt: skip
@@ -333,7 +333,7 @@ class _Call:
         keys = self.empty(B, capacity, dtype=torch.int64)
         scores = self.empty(B, capacity)
         given = (
-            *self.model, self.beams.rows, self.finished, bitmap, self.beams.scores, log_sums,
+            *self.model, self.beams.rows, self.finished, bitmap, self.beams.scores, tops, log_sums,
             group_list, group_count, threshold, keys, scores, count,
         )  # fmt: skip
         known = {
