@@ -36,9 +36,9 @@ def kept_slots(beams: Beams, tiles: Tiles) -> Tensor:
     if tiles.own is not None:
         tested &= ~tiles.own[:, None]
     cell = tested.view(-1).nonzero().squeeze(1)
-    tile = cell.div(tiles.size, rounding_mode="floor")
-    entry = tiles.start[tile] + cell % tiles.size
-    request = request[tile]
+    tile = cell >> (tiles.size.bit_length() - 1)
+    entry = tiles.start.index_select(0, tile) + (cell & (tiles.size - 1))
+    request = request.index_select(0, tile)
     if asked.has_sets:
         permitted = _above_permitted(asked, targeting, beams.step, entry, request)
         cell, entry, request = cell[permitted], entry[permitted], request[permitted]
@@ -105,7 +105,7 @@ def _has_one(
         part: int64 [k].
         request: int64 [k].
     """
-    row = segment.index[part].to(torch.int64)
+    row = segment.index.index_select(0, part).to(torch.int64)
     batch, distinct = len(signed), len(segment.rows)
     if batch * distinct <= len(row):
         pair = torch.arange(batch * distinct, device=row.device)
@@ -117,7 +117,7 @@ def _has_one(
             pair % distinct,
             pair.div(distinct, rounding_mode="floor"),
         )
-        return known[request * distinct + row]
+        return known.index_select(0, request * distinct + row)
     return _contains(segment.rows, signed, count, words, row, request)
 
 
