@@ -2,7 +2,7 @@
 """Set up .venv in this folder and run beamsieve: its main job, or its tests.
 
     python3 dev.py demo [OPTION…]        the main job; options go to `beamsieve demo`
-    python3 dev.py test [PYTEST OPTION…] the tests, then the conformance suite of each backend here
+    python3 dev.py test [PYTEST OPTION…] the tests, then the conformance suite of reference and torch
     python3 dev.py setup                 only what both need
 
 Runs on a bare Python 3.11 or later. The set-up is repeated only when pyproject.toml or
@@ -21,7 +21,7 @@ VENV = ROOT / ".venv"
 SCRIPTS = VENV / ("Scripts" if os.name == "nt" else "bin")
 STAMP = VENV / "beamsieve-setup"
 LOWEST = (3, 11)
-CONFORMANCE = ("reference", "torch:cpu", "triton:interpreter")
+CONFORMANCE = ("reference", "torch:cpu")
 TESTS_AT_ONCE = 4
 
 

@@ -40,8 +40,13 @@ def commands(path: Path) -> list[list[str]]:
     ]
 
 
-# Takes minutes, or is a part of every run of `dev.py test` already.
-RUN_ELSEWHERE = {"demo", "conformance torch:cpu --quick"}
+# Run by tests of their own, or, the first, too long for one.
+RUN_ELSEWHERE = {
+    "demo",
+    "demo --quick --json",
+    "conformance torch:cpu --quick",
+    "bench stage --items 20000 --beams 16 --rounds 3",
+}
 ONE_THREAD = {**os.environ, "OMP_NUM_THREADS": "1"}
 
 
