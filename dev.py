@@ -2,7 +2,7 @@
 """Set up .venv in this folder and run beamsieve: its main job, or its tests.
 
     python3 dev.py demo [OPTION…]        the main job; options go to `beamsieve demo`
-    python3 dev.py test [PYTEST OPTION…] the tests, then the conformance suite of reference and torch
+    python3 dev.py test [PYTEST OPTION…] the tests, then conformance of reference and torch
     python3 dev.py setup                 only what both need
 
 Runs on a bare Python 3.11 or later. The set-up is repeated only when pyproject.toml or
