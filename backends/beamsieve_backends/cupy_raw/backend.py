@@ -19,7 +19,7 @@ from beamsieve.interface import (
     Search,
     StepInputs,
 )
-from beamsieve_backends.cupy_raw import steps
+from beamsieve_backends.cupy_raw import selection, steps
 from beamsieve_backends.cupy_raw.session import Session, Workspace
 from beamsieve_backends.cupy_raw.tables import MOST_BEAMS, DeviceTables, load_tables
 from beamsieve_backends.cupy_raw.targeting import DeviceRequests
@@ -142,7 +142,7 @@ class CupyBackend(Backend):
         table = self._table(beams)
         keys = candidates.scores if keys is None else keys
         with self._device.active():
-            return steps.select_slots(self._device, table, beams, candidates, width, keys)
+            return selection.select_slots(self._device, table, beams, candidates, width, keys)
 
     def step(self, beams: Beams, inputs: StepInputs, normalize: Normalize) -> Beams:
         """Both halves in one kernel, or two; the full projection puts a matrix product first."""
@@ -152,7 +152,7 @@ class CupyBackend(Backend):
     def add_nudge(self, candidates: Candidates, nudge: Array) -> Array:
         """Keys from scores and a nudge."""
         with self._device.active():
-            return steps.add_nudge(self._device, candidates, nudge)
+            return selection.add_nudge(self._device, candidates, nudge)
 
     def top(self, values: Any, k: int, workspace: Workspace | None = None) -> tuple[Array, Array]:
         """The ``k`` largest of each row, in order; equal values by lower place.
@@ -180,7 +180,7 @@ class CupyBackend(Backend):
                 "top_values": device.address(best),
                 "top_places": device.address(places),
             }
-            steps.launch_selection(device, work, {"width": k}, addresses, (rows, n), n)
+            selection.launch_selection(device, work, {"width": k}, addresses, (rows, n), n)
             if device.capturing():
                 work.keep(array, best, places)
             return best, places

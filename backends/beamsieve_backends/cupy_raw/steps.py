@@ -13,22 +13,26 @@ import numpy as np
 
 from beamsieve.interface import Beams, Candidates, Normalize, StepInputs
 from beamsieve_backends.cupy_raw import arguments
+from beamsieve_backends.cupy_raw.beams import beam_fields, new_beams, out_fields
+from beamsieve_backends.cupy_raw.selection import (
+    BOUND_BYTES,
+    OPENED_BYTES,
+    WARPS,
+    capacity_for,
+    chooser_bytes,
+    open_fields,
+    padded,
+    power_of_two,
+)
 from beamsieve_backends.cupy_raw.session import Session, Workspace
 from beamsieve_backends.cupy_raw.tables import DeviceTable, DeviceTables
 from beamsieve_backends.cupy_raw.targeting import DeviceRequests, launch_filter
 
-WARPS = 16
 FEW_CANDIDATES = 4096
 """Up to about so many candidates per request, score_rows beats score_tiles on logits."""
 SAFE_BYTES = 256 << 20
 """Below this, score_rows gets workspace for any rows, not only for different ones."""
 ROWS_AT_ONCE = 128
-LIST_CAPACITY = 16384
-"""Candidates of opened tiles that a request can list before the slower way is taken."""
-OPENED_BYTES = 2048 * 4 + 512 * (8 + 4 + 4 + 8)
-"""Shared memory of ``Opened`` in open_tiles.cu."""
-BOUND_BYTES = 4 * (2048 + 64)
-"""Shared memory of a histogram and a block's own words."""
 
 
 @dataclass(frozen=True)
@@ -322,151 +326,3 @@ class StepCall:
             arguments.CUDA_TYPES[dtype],
         )
         self.fields["mass"] = masses
-
-
-def select_slots(
-    device: Any, table: DeviceTable, beams: Beams, candidates: Candidates, width: int, keys: Any
-) -> Beams:
-    """The second half: the ``width`` best of each request's slots by ``keys`` [B, M, S]."""
-    B, M, S = candidates.rows.shape
-    session: Session = beams.search.device_requests
-    work = session.workspace()
-    after = new_beams(device, beams, width)
-    arrays = [
-        device.contiguous(array)
-        for array in (candidates.tokens, candidates.scores, candidates.rows, keys)
-    ]
-    step = {
-        **table.fields,
-        **beam_fields(device, beams),
-        **out_fields(device, after),
-        "width": width,
-    }
-    names = dict(
-        zip(("tokens", "scores", "rows", "keys"), map(device.address, arrays), strict=True)
-    )
-    launch_selection(device, work, step, names, (B, M * S), S)
-    if device.capturing():
-        work.keep(after, *arrays)
-    return after
-
-
-def launch_selection(
-    device: Any,
-    work: Workspace,
-    step: dict[str, Any],
-    addresses: dict[str, int],
-    shape: tuple[int, int],
-    slots: int,
-) -> None:
-    """select_slots over [B, N] keys, of which ``slots`` belong to a beam."""
-    batch, total = shape
-    tiles = -(-total // 64)
-    capacity = capacity_for(step["width"])
-    fields = {
-        **step,
-        "capacity": capacity,
-        "scratch": device.address(work.take("scratch", batch * tiles, np.float32)),
-        "scratch_stride": tiles,
-        **open_fields(device, work, batch),
-        "meetings": device.address(work.meetings(batch)),
-    }
-    values = arguments.structure(
-        arguments.SLOTS_IN,
-        step=arguments.structure(arguments.STEP, **fields),
-        **addresses,
-        slots=slots,
-        total=total,
-    )
-    blocks = max(1, min(-(-tiles // (WARPS * 4)), device.multiprocessors * 4 // batch))
-    device.launch("tile_slots", (blocks, batch), BOUND_BYTES, values)
-    blocks = max(1, min(-(-tiles // 512), device.multiprocessors * 3 // batch))
-    device.launch("select_slots", (blocks, batch), chooser_bytes(capacity), values)
-
-
-def add_nudge(device: Any, candidates: Candidates, nudge: Any) -> Any:
-    """Keys [B, M, S]: scores, plus the nudge where there is a token."""
-    tokens, scores = device.contiguous(candidates.tokens), device.contiguous(candidates.scores)
-    nudge = device.contiguous(nudge)
-    keys = device.empty(scores.shape, np.float32)
-    device.launch(
-        "add_nudge",
-        (max(1, min(-(-scores.size // 512), device.multiprocessors * 8)),),
-        0,
-        arguments.structure(
-            arguments.NUDGE,
-            tokens=device.address(tokens),
-            scores=device.address(scores),
-            nudge=device.address(nudge),
-            keys=device.address(keys),
-            total=scores.size,
-            slots=scores.shape[2],
-            vocabulary=nudge.shape[2],
-        ),
-    )
-    return keys
-
-
-def new_beams(device: Any, before: Beams, width: int) -> Beams:
-    """Beams for a kernel to fill."""
-    B = before.search.batch
-
-    def empty(dtype: Any, *more: int) -> Any:
-        return device.empty((B, width, *more), dtype)
-
-    return Beams(
-        step=before.step + 1,
-        tokens=empty(np.int32, before.step + 1),
-        scores=empty(np.float32),
-        keys=empty(np.float32),
-        rows=empty(np.int64),
-        parents=empty(np.int64),
-        finished=empty(np.bool_),
-        count=device.empty((B,), np.int64),
-        search=before.search,
-    )
-
-
-def beam_fields(device: Any, beams: Beams) -> dict[str, int]:
-    """What ``Step`` says of the beams before the step."""
-    names = ("tokens", "scores", "rows", "finished", "count")
-    return {
-        **{f"in_{name}": device.address(getattr(beams, name)) for name in names},
-        "beams": beams.width,
-        "decoded": beams.step,
-    }
-
-
-def out_fields(device: Any, beams: Beams) -> dict[str, int]:
-    """Where ``Step`` writes the beams after the step."""
-    names = ("tokens", "scores", "keys", "rows", "parents", "finished", "count")
-    return {f"out_{name}": device.address(getattr(beams, name)) for name in names}
-
-
-def open_fields(device: Any, work: Workspace, batch: int) -> dict[str, int]:
-    """Where the two passes of a selection meet."""
-    return {
-        "bounds": device.address(work.take("bounds", 4 * batch, np.uint32)),
-        "lists": device.address(work.take("lists", LIST_CAPACITY * batch, np.uint64)),
-        "list_capacity": LIST_CAPACITY,
-    }
-
-
-def capacity_for(width: int) -> int:
-    """Survivors that a selection can sort: a power of two, well above the width."""
-    return max(2048, power_of_two(2 * width))
-
-
-def chooser_bytes(capacity: int) -> int:
-    """Shared memory of ``Chooser``."""
-    return 2 * padded(8 * capacity) + BOUND_BYTES
-
-
-def padded(size: int) -> int:
-    """Bytes as ``Carver`` hands them out."""
-    return -(-size // 16) * 16
-
-
-def power_of_two(n: int) -> int:
-    """The smallest power of two that is at least ``n``."""
-    return 1 << max(0, n - 1).bit_length()

@@ -1,0 +1,134 @@
+"""Ordered selection as launches: its buffers, the second half of a step, and plain top-k."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from beamsieve.interface import Beams, Candidates
+from beamsieve_backends.cupy_raw import arguments
+from beamsieve_backends.cupy_raw.beams import beam_fields, new_beams, out_fields
+from beamsieve_backends.cupy_raw.session import Session, Workspace
+from beamsieve_backends.cupy_raw.tables import DeviceTable
+
+WARPS = 16
+"""Warps of every block, as in ``kernels/common.cuh``."""
+LIST_CAPACITY = 16384
+"""Candidates of opened tiles that a request can list before the slower way is taken."""
+OPENED_BYTES = 2048 * 4 + 512 * (8 + 4 + 4 + 8)
+"""Shared memory of ``Opened`` in open_tiles.cu."""
+BOUND_BYTES = 4 * (2048 + 64)
+"""Shared memory of a histogram and a block's own words."""
+
+
+def select_slots(
+    device: Any, table: DeviceTable, beams: Beams, candidates: Candidates, width: int, keys: Any
+) -> Beams:
+    """The second half: the ``width`` best of each request's slots by ``keys`` [B, M, S]."""
+    B, M, S = candidates.rows.shape
+    session: Session = beams.search.device_requests
+    work = session.workspace()
+    after = new_beams(device, beams, width)
+    arrays = [
+        device.contiguous(array)
+        for array in (candidates.tokens, candidates.scores, candidates.rows, keys)
+    ]
+    step = {
+        **table.fields,
+        **beam_fields(device, beams),
+        **out_fields(device, after),
+        "width": width,
+    }
+    names = dict(
+        zip(("tokens", "scores", "rows", "keys"), map(device.address, arrays), strict=True)
+    )
+    launch_selection(device, work, step, names, (B, M * S), S)
+    if device.capturing():
+        work.keep(after, *arrays)
+    return after
+
+
+def launch_selection(
+    device: Any,
+    work: Workspace,
+    step: dict[str, Any],
+    addresses: dict[str, int],
+    shape: tuple[int, int],
+    slots: int,
+) -> None:
+    """select_slots over [B, N] keys, of which ``slots`` belong to a beam."""
+    batch, total = shape
+    tiles = -(-total // 64)
+    capacity = capacity_for(step["width"])
+    fields = {
+        **step,
+        "capacity": capacity,
+        "scratch": device.address(work.take("scratch", batch * tiles, np.float32)),
+        "scratch_stride": tiles,
+        **open_fields(device, work, batch),
+        "meetings": device.address(work.meetings(batch)),
+    }
+    values = arguments.structure(
+        arguments.SLOTS_IN,
+        step=arguments.structure(arguments.STEP, **fields),
+        **addresses,
+        slots=slots,
+        total=total,
+    )
+    blocks = max(1, min(-(-tiles // (WARPS * 4)), device.multiprocessors * 4 // batch))
+    device.launch("tile_slots", (blocks, batch), BOUND_BYTES, values)
+    blocks = max(1, min(-(-tiles // 512), device.multiprocessors * 3 // batch))
+    device.launch("select_slots", (blocks, batch), chooser_bytes(capacity), values)
+
+
+def add_nudge(device: Any, candidates: Candidates, nudge: Any) -> Any:
+    """Keys [B, M, S]: scores, plus the nudge where there is a token."""
+    tokens, scores = device.contiguous(candidates.tokens), device.contiguous(candidates.scores)
+    nudge = device.contiguous(nudge)
+    keys = device.empty(scores.shape, np.float32)
+    device.launch(
+        "add_nudge",
+        (max(1, min(-(-scores.size // 512), device.multiprocessors * 8)),),
+        0,
+        arguments.structure(
+            arguments.NUDGE,
+            tokens=device.address(tokens),
+            scores=device.address(scores),
+            nudge=device.address(nudge),
+            keys=device.address(keys),
+            total=scores.size,
+            slots=scores.shape[2],
+            vocabulary=nudge.shape[2],
+        ),
+    )
+    return keys
+
+
+def open_fields(device: Any, work: Workspace, batch: int) -> dict[str, int]:
+    """Where the two passes of a selection meet."""
+    return {
+        "bounds": device.address(work.take("bounds", 4 * batch, np.uint32)),
+        "lists": device.address(work.take("lists", LIST_CAPACITY * batch, np.uint64)),
+        "list_capacity": LIST_CAPACITY,
+    }
+
+
+def capacity_for(width: int) -> int:
+    """Survivors that a selection can sort: a power of two, well above the width."""
+    return max(2048, power_of_two(2 * width))
+
+
+def chooser_bytes(capacity: int) -> int:
+    """Shared memory of ``Chooser``."""
+    return 2 * padded(8 * capacity) + BOUND_BYTES
+
+
+def padded(size: int) -> int:
+    """Bytes as ``Carver`` hands them out."""
+    return -(-size // 16) * 16
+
+
+def power_of_two(n: int) -> int:
+    """The smallest power of two that is at least ``n``."""
+    return 1 << max(0, n - 1).bit_length()
