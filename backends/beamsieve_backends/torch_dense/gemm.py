@@ -10,6 +10,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
+# Putting a head into oneDNN's own order takes as long as a product with a hundred rows.
+_WORTH_PACKING = 32
+
 Product = Callable[[Tensor], Tensor]
 """[R, d] to float32 [R, V]."""
 
@@ -29,9 +32,11 @@ def product_with(head: Tensor, block: int, library: str | None) -> Product:
     head = head.float()
     if head.device.type == "cpu" and library != "blas" and has_onednn():
         operators: Any = torch.ops.mkldnn
-        packed = operators._reorder_linear_weight(head.contiguous(), block)
+        weight = head.contiguous()
+        if block >= _WORTH_PACKING:
+            weight = operators._reorder_linear_weight(weight, block)
         linear = operators._linear_pointwise
-        return lambda rows: linear(rows.float().contiguous(), packed, None, "none", [], "")
+        return lambda rows: linear(rows.float().contiguous(), weight, None, "none", [], "")
     columns = head.t()
     return lambda rows: rows.float() @ columns
 

@@ -86,8 +86,11 @@ def full_logits(
                     logits.add_(bias)
             if whole:
                 masses.append(_mass(logits))
-            valid = logits.reshape(-1).index_select(0, place[begin:end])
-            cells[begin:end] = valid
+            valid = logits.reshape(-1)
+            if valid.dtype == torch.float32:
+                torch.index_select(valid, 0, place[begin:end], out=cells[begin:end])
+            else:
+                cells[begin:end] = valid.index_select(0, place[begin:end])
             begin = end
     if not whole:
         return picked, None
