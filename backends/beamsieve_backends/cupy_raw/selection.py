@@ -40,9 +40,9 @@ def select_slots(
         **out_fields(device, after),
         "width": width,
     }
-    names = dict(
-        zip(("tokens", "scores", "rows", "keys"), map(device.address, arrays), strict=True)
-    )
+    names: dict[str, int] = {}
+    for name, array in zip(("tokens", "scores", "rows", "keys"), arrays, strict=True):
+        names[name] = device.address(array)
     launch_selection(device, work, step, names, (B, M * S), S)
     if device.capturing():
         work.keep(after, *arrays)
