@@ -312,15 +312,26 @@ def test_an_interrupted_write_leaves_the_old_file_and_no_half_one(tmp_path, monk
     path = a_checkpoint(tmp_path / "m")
     before = path.read_bytes()
 
-    def dies_half_way(tensors, file, metadata):
-        Path(file).write_bytes(b"half")
+    def dies_half_way(file, content):
+        with file.open("wb") as half:
+            half.write(content[: len(content) // 2])
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("beamsieve.models.checkpoint.save_file", dies_half_way)
+    monkeypatch.setattr(Path, "write_bytes", dies_half_way)
     with pytest.raises(KeyboardInterrupt):
         a_checkpoint(path)
     assert path.read_bytes() == before
     assert os.listdir(tmp_path) == ["m"]
+
+
+@pytest.mark.skipif(os.name != "posix", reason="permissions are those of POSIX")
+def test_a_checkpoint_may_be_read_by_whom_the_umask_lets(tmp_path):
+    before = os.umask(0o022)
+    try:
+        path = a_checkpoint(tmp_path / "m")
+    finally:
+        os.umask(before)
+    assert path.stat().st_mode & 0o777 == 0o644
 
 
 def test_a_folder_that_is_not_there_is_said(tmp_path):

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 import xxhash
 from safetensors import SafetensorError, safe_open
-from safetensors.torch import save_file
+from safetensors.torch import save
 from torch import Tensor
 
 from beamsieve.errors import CheckpointError
@@ -143,7 +143,8 @@ def write_tensors(path: Path, tensors: Mapping[str, Tensor], metadata: Mapping[s
     text["checksum"] = json.dumps(_checksum(whole, text))
     aside = path.with_name(f".{path.name}.{os.getpid()}.part")
     try:
-        save_file(whole, aside, text)
+        # Not safetensors' save_file: it makes files that their owner alone may read.
+        aside.write_bytes(save(whole, text))
         aside.replace(path)
     except (OSError, SafetensorError) as error:
         raise CheckpointError(f"{path} cannot be written: {error}.") from error
