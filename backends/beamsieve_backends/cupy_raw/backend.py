@@ -65,8 +65,12 @@ class CupyBackend(Backend):
         self.device_name = self._device.hardware
 
     def _open(self, device: str | None) -> Any:
-        from beamsieve_backends.cupy_raw.device import CudaDevice
-
+        try:
+            from beamsieve_backends.cupy_raw.device import CudaDevice
+        except ImportError as error:
+            raise BackendError(
+                f"The backend 'cupy' needs CuPy ({error}): {self.requires}."
+            ) from error
         kind, _, number = (device or "cuda").partition(":")
         if kind != "cuda" or not (number or "0").isdecimal():
             raise BackendError(f"The backend 'cupy' runs on cuda or cuda:N, not on {device!r}.")

@@ -1,0 +1,31 @@
+"""What cannot be opened is refused in a sentence."""
+
+from importlib.util import find_spec
+
+import pytest
+
+from beamsieve.errors import BackendError
+from beamsieve_backends.cupy_raw import CupyBackend
+
+
+@pytest.mark.skipif(find_spec("cupy") is not None, reason="CuPy is installed here")
+def test_without_cupy_the_pip_line_is_named():
+    with pytest.raises(BackendError, match=r"pip install 'beamsieve\[cupy\]'"):
+        CupyBackend()
+
+
+@pytest.mark.skipif(find_spec("cupy") is None, reason="needs CuPy")
+def test_a_device_that_is_not_there():
+    with pytest.raises(BackendError, match=r"cuda"):
+        CupyBackend("cuda:99")
+
+
+def test_an_unknown_option():
+    with pytest.raises(BackendError, match="no option 'tile'"):
+        CupyBackend(options={"tile": "3"})
+
+
+@pytest.mark.skipif(find_spec("cupy") is None, reason="needs CuPy")
+def test_another_kind_of_device():
+    with pytest.raises(BackendError, match="not on 'cpu'"):
+        CupyBackend("cpu")
