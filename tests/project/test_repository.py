@@ -133,5 +133,5 @@ def test_everything_that_is_installed_has_a_tested_version():
     names = {re.split(r"[\s\[<>=;]", line)[0].lower() for line in requirements} - {"beamsieve"}
     lines = (ROOT / "constraints.txt").read_text("utf-8").splitlines()
     tested = {line.partition("==")[0].lower() for line in lines if "==" in line}
-    # One of the two CuPy builds is installed, never both.
-    assert names - tested - {"cupy-cuda12x"} == set()
+    # One of the two CuPy builds is installed, never both; a CUDA build of torch brings its NVRTC.
+    assert names - tested - {"cupy-cuda12x", "nvidia-cuda-nvrtc"} == set()
