@@ -200,7 +200,7 @@ class _Run:
             random=np.random.default_rng([settings.seed, epoch]),
         )
         self.model.train()
-        bar.begin(f"epoch {epoch}", -(-len(self.training) // settings.batch))
+        bar.begin(f"epoch {epoch}/{settings.epochs}", -(-len(self.training) // settings.batch))
         for batch in batches:
             step += 1
             for group in self.optimizer.param_groups:
