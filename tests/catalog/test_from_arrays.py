@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -107,7 +108,7 @@ def test_all_prefixes_of_others_are_refused_whatever_the_order() -> None:
 
 
 @pytest.mark.parametrize("sids", [[], np.empty((0, 3), int), [[]]])
-def test_empty_catalog_is_refused(sids: object) -> None:
+def test_empty_catalog_is_refused(sids: Any) -> None:
     with pytest.raises(CatalogError, match="at least one item"):
         build(sids)
 
@@ -127,7 +128,7 @@ def test_catalog_of_rejected_rows_is_refused() -> None:
         ([[0, -1], [1, -1]], "no semantic ID reaches level 2"),
     ],
 )
-def test_arrays_of_other_kinds_are_refused(sids: object, message: str) -> None:
+def test_arrays_of_other_kinds_are_refused(sids: Any, message: str) -> None:
     with pytest.raises(CatalogError, match=message):
         build(sids)
 
@@ -142,7 +143,7 @@ def test_arrays_of_other_kinds_are_refused(sids: object, message: str) -> None:
         ([4, 2**31], "level 2 has size 2147483648"),
     ],
 )
-def test_codebooks_refused(codebooks: object, message: str) -> None:
+def test_codebooks_refused(codebooks: Any, message: str) -> None:
     with pytest.raises(CatalogError, match=message):
         build([[0, 1]], codebooks=codebooks)
 

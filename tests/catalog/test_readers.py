@@ -30,6 +30,7 @@ def check(catalog: Catalog, items: list[Any] = ITEMS, titles: bool = True) -> No
     assert catalog.sids.tolist() == SIDS
     assert list(catalog.items) == items
     if titles:
+        assert catalog.titles is not None
         assert catalog.titles.to_pylist() == TITLES
 
 
@@ -65,7 +66,7 @@ def test_tables_in_every_spelling(spelling: str, kind: str, tmp_path: Path) -> N
         check(Catalog.read(tmp_path / "c.parquet"))
 
 
-LEVELS = [[0, 5, 7], [1, 2, None], [3, None, None]]
+LEVELS: list[list[int | None]] = [[0, 5, 7], [1, 2, None], [3, None, None]]
 
 
 @pytest.mark.parametrize("names", ["sid_{0}", "sid_{1}", "t{1}", "SID{0}", "semantic_id_{1}"])
@@ -77,7 +78,7 @@ def test_one_column_per_level(names: str, kind: str, tmp_path: Path) -> None:
     if kind == "parquet":
         pq.write_table(source, path)
     elif kind == "csv":
-        pa.csv.write_csv(source, path)
+        pyarrow.csv.write_csv(source, path)
     elif kind == "jsonl":
         path.write_text("\n".join(json.dumps(row) for row in source.to_pylist()))
     catalog = Catalog.read(source.to_pandas() if kind == "pandas" else path)
@@ -91,14 +92,15 @@ def test_csv(separator: str, packed: bool, tmp_path: Path) -> None:
     sids = pa.array(["".join(bracketed(sid)) for sid in SIDS])
     path = tmp_path / ("c.csv.gz" if packed else "c.csv")
     plain = tmp_path / "plain.csv"
-    pa.csv.write_csv(
+    pyarrow.csv.write_csv(
         table(sid=sids).to_pandas().fillna("").pipe(pa.Table.from_pandas),
         plain,
-        pa.csv.WriteOptions(delimiter=separator, quoting_style="needed"),
+        pyarrow.csv.WriteOptions(delimiter=separator, quoting_style="needed"),
     )
     path.write_bytes(gzip.compress(plain.read_bytes()) if packed else plain.read_bytes())
     catalog = Catalog.read(path)
     check(catalog, titles=False)
+    assert catalog.titles is not None
     assert catalog.titles.to_pylist() == ["A, first", 'the "B"', "", "d"]
 
 
@@ -148,6 +150,7 @@ def test_info_text(tmp_path: Path) -> None:
     path.write_text("\r\n".join(lines) + "\n\n", encoding="utf-8-sig")
     catalog = Catalog.read(path)
     check(catalog, titles=False)
+    assert catalog.titles is not None
     assert catalog.titles.to_pylist() == ["tab\tin it", 'the "B"', "", "d"]
 
 
@@ -157,6 +160,7 @@ def test_numpy_files(tmp_path: Path) -> None:
     np.savez(tmp_path / "c.npz", sids=SIDS, items=ITEMS, titles=["A", "B", "C", "D"])
     catalog = Catalog.read(tmp_path / "c.npz")
     check(catalog, titles=False)
+    assert catalog.titles is not None
     assert catalog.titles.to_pylist() == ["A", "B", "C", "D"]
     np.savez(tmp_path / "c.npz", sids=SIDS)
     check(Catalog.read(tmp_path / "c.npz"), items=[0, 1, 2, 3], titles=False)
@@ -180,11 +184,12 @@ def test_other_column_names(tmp_path: Path) -> None:
     assert Catalog.read(path, columns=names).sids.tolist() == [[1, 2]]
     levels = {"item": "asin", "sid": ["c1", "c0"]}
     assert Catalog.read(path, columns=levels).sids.tolist() == [[4, 3]]
-    for wrong, message in [
+    refused: list[tuple[Any, str]] = [
         ({"item": "nope", "sid": "code"}, "column 'nope' is missing; the file has 'asin'"),
         ({"items": "asin"}, "has the key 'items'"),
         ({"item": ["asin", "name"], "sid": "code"}, "several columns as item"),
-    ]:
+    ]
+    for wrong, message in refused:
         with pytest.raises(CatalogError, match=message):
             Catalog.read(path, columns=wrong)
 

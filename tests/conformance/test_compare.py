@@ -89,12 +89,12 @@ def test_what_is_wrong_is_named(places: list[Any], said: str) -> None:
     ("changes", "said"),
     [
         ({"finished": np.array([[True, False]])}, "finished must be False"),
-        ({"keys": np.float32([[-1.0, -2.5]])}, "key -2.5"),
+        ({"keys": np.array([[-1.0, -2.5]], np.float32)}, "key -2.5"),
         ({"rows": RIGHT.rows.astype(np.int32)}, "beams.rows is int32"),
         ({"count": np.array([3])}, "count 3 in 2 places"),
         ({"step": 2}, "beams.step is 2"),
         ({"scores": RIGHT.scores[:, :1]}, "beams.scores has shape"),
-        ({"scores": np.float32([[-1.0, np.nan]])}, "must be finite"),
+        ({"scores": np.array([[-1.0, np.nan]], np.float32)}, "must be finite"),
     ],
 )
 def test_every_field_is_compared(changes: dict[str, Any], said: str) -> None:

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from beamsieve.catalog import Catalog
 from beamsieve.errors import InputError
-from beamsieve.index import Index, StepTable
+from beamsieve.index import Index, Layout, StepTable
 from beamsieve.index.leaves import child_of, tokens_of_row
 
 
@@ -147,7 +147,7 @@ def test_smaller_layout_is_taken() -> None:
     assert [t.layout for t in thin.tables] == ["sparse", "sparse"]
     for index in (Index.build(Catalog.from_arrays(full)), thin):
         for table in index.tables:
-            other = "sparse" if table.layout == "dense" else "dense"
+            other: Layout = "sparse" if table.layout == "dense" else "dense"
             forced = Index.build(Catalog.from_arrays(full[::64], codebooks=4096), other)
             assert forced.tables[table.step - 1].layout == other
 

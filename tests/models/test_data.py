@@ -8,10 +8,10 @@ import pyarrow.parquet
 import pytest
 
 from beamsieve.errors import InputError
-from beamsieve.models.data import Histories, HistoryColumns, read_histories
+from beamsieve.models.data import Histories, HistoryColumns, Item, read_histories
 
 
-def rows(histories: Histories) -> list[tuple[object, list[object], object]]:
+def rows(histories: Histories) -> list[tuple[object, list[Item], object]]:
     return [
         (histories.user(n), histories.history(n), histories.target(n))
         for n in range(len(histories))

@@ -24,11 +24,11 @@ def test_a_free_search_wide_enough_finds_the_best_of_all_sequences():
     assert beams.tokens.shape == (2, 60, 3)
     for request in range(2):
         hidden = model.spell(concepts[request].expand(60, -1, -1), every[:, :2])
-        scores = sum(
+        levels = [
             torch.log_softmax(head(hidden[:, level]), -1).gather(1, every[:, level : level + 1])
             for level, head in enumerate(model.heads)
-        )
-        best = scores[:, 0].sort(descending=True)
+        ]
+        best = torch.cat(levels, 1).sum(1).sort(descending=True)
         torch.testing.assert_close(beams.scores[request], best.values)
         assert torch.equal(beams.tokens[request, :20], every[best.indices[:20]])
 

@@ -42,6 +42,7 @@ def test_histories_and_catalog_fit_each_other(index_file):
     for name, rows in (("valid", 4532), ("test", 4533)):
         histories = read_histories(DATA / f"{name}.csv.gz")
         assert len(histories) == rows
+        assert histories.targets is not None
         items = {*histories.items.to_pylist()} | {
             int(item) for item in histories.targets.to_pylist()
         }

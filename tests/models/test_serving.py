@@ -3,6 +3,7 @@
 import json
 import logging
 from dataclasses import replace
+from typing import Any, cast
 
 import numpy as np
 import pytest
@@ -24,6 +25,7 @@ from beamsieve.models import (
     save_checkpoint,
     train,
 )
+from beamsieve.models.data import Item
 from beamsieve.models.sequences import ItemSids
 
 ITEMS = 40
@@ -58,7 +60,7 @@ HISTORIES = Histories.from_lists(
 )
 
 
-def everything(index: Index, model: Deco, history: list[str]) -> list[tuple[float, str]]:
+def everything(index: Index, model: Deco, history: list[Item]) -> list[tuple[float, str]]:
     """All items with their scores by brute force, normalised over each prefix's children."""
     sids = ItemSids(index)
     numbers = index.items.numbers(history[-model.config.longest :])
@@ -172,7 +174,7 @@ def test_more_than_exists_gives_what_exists():
 @pytest.mark.parametrize("name", ["k", "width", "batch"])
 def test_numbers_below_one_are_refused(name):
     with pytest.raises(InputError, match=f"{name} is 0"):
-        recommend(MODEL, INDEX, HISTORIES, **{name: 0})
+        recommend(MODEL, INDEX, HISTORIES, **cast("Any", {name: 0}))
 
 
 def test_a_backend_that_is_not_there_is_refused():

@@ -3,6 +3,7 @@
 import os
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -13,6 +14,7 @@ from beamsieve.catalog import Catalog
 from beamsieve.errors import CheckpointError, InputError, TrainingError
 from beamsieve.index import Index
 from beamsieve.models import training
+from beamsieve.models.batches import training_batches
 from beamsieve.models.checkpoint import Checkpoint, load_checkpoint, save_checkpoint
 from beamsieve.models.data import Histories
 from beamsieve.models.deco import Deco, DecoConfig
@@ -95,7 +97,7 @@ def test_interrupted_within_an_epoch_it_resumes_from_the_last_whole_one(tmp_path
     train(HISTORIES, INDEX, tmp_path / "whole", config=CONFIG, settings=SETTINGS)
     path = tmp_path / "interrupted"
     calls = 0
-    real = training.training_batches
+    real = training_batches
 
     def stops_in_the_third_epoch(*args, **options):
         nonlocal calls
@@ -183,7 +185,12 @@ def test_a_state_of_other_data_or_settings_is_refused(tmp_path):
         ({"config": replace(CONFIG, layers=2)}, "layers was 1, now it is 2"),
         ({"index": make_index(3)}, "fingerprint was"),
     ):
-        given = {"histories": HISTORIES, "index": INDEX, "config": CONFIG, "settings": SETTINGS}
+        given: dict[str, Any] = {
+            "histories": HISTORIES,
+            "index": INDEX,
+            "config": CONFIG,
+            "settings": SETTINGS,
+        }
         given |= changed
         with pytest.raises(CheckpointError, match=said):
             train(checkpoint=path, resume=True, **given)

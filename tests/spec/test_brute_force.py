@@ -19,7 +19,7 @@ def log_p(trie: Trie, table: dict[SID, list[float]], sid: SID, normalize: str) -
     for level, token in enumerate(sid):
         prefix = sid[:level]
         if normalize == "all":
-            over = range(trie.codebooks[level])
+            over = set(range(trie.codebooks[level]))
         else:
             over = {
                 leaf[level] for leaf in trie.leaves if leaf[:level] == prefix and len(leaf) > level

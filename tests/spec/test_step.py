@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 
@@ -110,7 +112,8 @@ def test_a_bonus_is_carried_on_and_a_nudge_is_not() -> None:
 @pytest.mark.parametrize("name", ["bonus", "nudge"])
 @pytest.mark.parametrize("value", [NAN, INF, -INF])
 def test_unusable_guidance_kills_its_candidate(name: str, value: float) -> None:
-    beams = root_step([0.0] * 4, **{name: [[[0.0, value, 0.0, 0.0]]]})
+    guidance: dict[str, Any] = {name: [[[0.0, value, 0.0, 0.0]]]}
+    beams = root_step([0.0] * 4, **guidance)
     assert beams.tokens[0, :3].tolist() == [[0], [2], [3]]
     assert beams.count.tolist() == [3]
 

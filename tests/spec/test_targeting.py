@@ -223,7 +223,11 @@ def test_a_refusal_counts_only_where_the_whole_subtree_refuses() -> None:
 
 def test_excluding_every_item_below_a_prefix_prunes_the_prefix() -> None:
     trie = Trie([(1, 2, 3), (1, 2, 4), (1, 2, 4), (1, 5, 6)], items="abcd")
-    requests = [{"exclude": ["a", "b"]}, {"exclude": ["a", "b", "c", "unheard of"]}, {"allow": []}]
+    requests: list[dict[str, Any]] = [
+        {"exclude": ["a", "b"]},
+        {"exclude": ["a", "b", "c", "unheard of"]},
+        {"allow": []},
+    ]
     permits = Targeting(trie, [], {}).permits(requests)
     assert [permits(b, (1, 2)) for b in range(3)] == [True, False, False]
     assert [permits(b, (1, 2, 4)) for b in range(3)] == [True, False, False]

@@ -43,7 +43,9 @@ def test_a_search_replays_from_the_file_alone(case: dict[str, Any]) -> None:
     beams = spec.begin(trie, case["batch"], case["prefix"])
     for taken in case["steps"]:
         given = {name: floats(values) for name, values in taken["inputs"].items()}
-        guidance = {name: given.pop(name) for name in ("bonus", "nudge") if name in given}
+        guidance: dict[str, Any] = {
+            name: given.pop(name) for name in ("bonus", "nudge") if name in given
+        }
         logits = given["logits"] if "logits" in given else spec.project(**given)
         beams = spec.step(trie, beams, taken["width"], logits, case["normalize"], **guidance)
         for name, expected in taken["beams"].items():

@@ -168,7 +168,7 @@ RULES = [
     None,
     {"age": {"from": 25}, "country": {"refuses": ["US"]}},
 ]
-ROWS = {"item": ["a", "b", "c"], "sid": [[0], [1], [2]]}
+ROWS: dict[str, list[Any]] = {"item": ["a", "b", "c"], "sid": [[0], [1], [2]]}
 
 
 @pytest.mark.parametrize("kind", ["parquet", "csv", "jsonl", "jsonl text", "arrow", "pandas"])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Hashable
 from dataclasses import dataclass
 from typing import Any
 
@@ -32,7 +33,7 @@ class World:
     codebooks: list[int]
     end_token: bool
     declared: list[dict[str, Any]]
-    rules: dict[str, dict[str, Any]]
+    rules: dict[Hashable, dict[str, Any]]
 
     def catalog(self, order: list[int] | None = None) -> Catalog:
         rows = range(len(self.sids)) if order is None else order
@@ -88,7 +89,7 @@ def worlds(draw: st.DrawFn) -> World:
     declared = draw(some(range(4), 4))
     attributes = [DECLARED[place] for place in declared]
     names = [attribute["name"] for attribute in attributes]
-    rules = {
+    rules: dict[Hashable, dict[str, Any]] = {
         item: draw(st.fixed_dictionaries({}, optional={name: rule(name) for name in names}))
         for item in sorted(set(items))
     }
