@@ -1,4 +1,4 @@
-"""The errors that beamsieve raises. Each message is one sentence or two: what was wrong, where, what to do."""
+"""The errors that beamsieve raises. Each message says what was wrong, where, and what to do."""
 
 from __future__ import annotations
 
