@@ -66,8 +66,9 @@ class TritonBackend(Backend):
     """``backend="triton"``: fused Triton kernels on an NVIDIA GPU.
 
     A step is one chain of kernels without a wait for the device, so whole searches can be captured
-    in a CUDA graph. ``candidates`` and ``select``, the step in its two halves, are the torch
-    backend's, which waits and keeps tables of its own once they are used.
+    in a CUDA graph. Two things are the torch backend's, which waits for the device and keeps tables
+    of its own once they are used: ``candidates`` and ``select``, the step in its two halves, and
+    the steps of a search whose requests have targeting.
 
     With TRITON_INTERPRET=1 in the environment the kernels run on the CPU, one program after the
     other: for tests on small shapes.
@@ -116,6 +117,7 @@ class TritonBackend(Backend):
             devices=("cpu",) if INTERPRETED else ("cuda",),
             dtypes=("float32", "bfloat16", "float16"),
             projections=("full", "selective"),
+            targeting=self._halves.capabilities.targeting,
             largest_width=LARGEST_WIDTH,
             largest_codebook=1 << 18,
             tolerance={"float32": 1e-5, "bfloat16": 1e-5, "float16": 1e-5},
@@ -138,11 +140,18 @@ class TritonBackend(Backend):
         finished: NDArray[np.bool_],
     ) -> Beams:
         """One beam per request whose prefix is known."""
-        return _own(self._halves.begin(search, tokens, rows, finished))
+        own = search.tables
+        if search.requests is not None:
+            search = replace(search, tables=own.for_halves())
+        beams = self._halves.begin(search, tokens, rows, finished)
+        return _own(replace(beams, search=replace(beams.search, tables=own)))
 
     @torch.no_grad()
     def step(self, beams: Beams, inputs: StepInputs, normalize: Normalize) -> Beams:
-        """A chain of kernels on the current stream."""
+        """A chain of kernels on the current stream; the torch backend's step under targeting."""
+        if beams.search.device_requests is not None:
+            chosen = self._halves.step(_for_halves(beams), inputs, normalize)
+            return replace(chosen, search=beams.search)
         arrays = StepArrays(
             beams.scores.contiguous(),
             beams.rows.contiguous(),
@@ -150,10 +159,7 @@ class TritonBackend(Backend):
             beams.tokens.contiguous(),
             isinstance(beams, SlotBeams) and beams.own_rows is beams.rows,
         )
-        here = contextlib.nullcontext()
-        if self._device.type == "cuda":
-            here = torch.cuda.device(self._device)
-        with here:
+        with self._current():
             new = run_step(beams.search.tables.step, arrays, beams.step + 1, inputs, normalize)
         return SlotBeams(
             step=beams.step + 1,
@@ -167,6 +173,12 @@ class TritonBackend(Backend):
             search=beams.search,
             own_rows=new.rows,
         )
+
+    def _current(self) -> contextlib.AbstractContextManager[object]:
+        """Kernels start on the current device."""
+        if self._device.type != "cuda":
+            return contextlib.nullcontext()
+        return torch.cuda.device(self._device)
 
     def candidates(self, beams: Beams, inputs: StepInputs, normalize: Normalize) -> Candidates:
         """As the torch backend finds them."""

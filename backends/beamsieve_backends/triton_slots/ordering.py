@@ -4,6 +4,8 @@ A candidate's place in the order (higher key, then lower parent, then lower toke
 the ordered key above, the complement of ``parent * V + token`` below, so that larger is better.
 """
 
+# Kernels are written in Triton's language, whose values have no Python types.
+# mypy: disable-error-code="no-untyped-def,no-untyped-call,untyped-decorator,no-any-return"
 from __future__ import annotations
 
 import triton

@@ -5,6 +5,8 @@ the largest candidate is kept, and for every tile what the log-softmax needs. Th
 leaves the kernel.
 """
 
+# Kernels are written in Triton's language, whose values have no Python types.
+# mypy: disable-error-code="no-untyped-def,no-untyped-call,untyped-decorator,no-any-return"
 from __future__ import annotations
 
 import triton
@@ -15,33 +17,39 @@ from beamsieve_backends.triton_slots.ordering import usable
 
 @triton.jit
 def row_bitmaps(
-    rows, finished, row_starts, tokens, bitmaps,
+    rows, finished, row_starts, tokens, bitmaps, beams,
     TOKEN_MASK: tl.constexpr, WORDS: tl.constexpr, WORD_BLOCK: tl.constexpr,
-    ENTRY_BLOCK: tl.constexpr, PDL: tl.constexpr,
+    BEAMS: tl.constexpr, ENTRIES: tl.constexpr, PDL: tl.constexpr,
 ):  # fmt: skip
     """Write each beam's row of a sparse table as a bitmap: int32 [beams, WORDS].
 
-    One program per beam. Tokens of a row are distinct, so the sum of their bits is their union.
+    Tokens of a row are distinct, so the sum of their bits is their union.
     """
     if PDL:
         tl.extra.cuda.gdc_wait()
         tl.extra.cuda.gdc_launch_dependents()
-    beam = tl.program_id(0).to(tl.int64)
-    row = tl.load(rows + beam)
-    live = (row >= 0) & (tl.load(finished + beam) == 0)
-    row = tl.where(live, row, 0)
-    start = tl.load(row_starts + row).to(tl.int64)
-    end = tl.where(live, tl.load(row_starts + row + 1).to(tl.int64), start)
+    beam = tl.program_id(0).to(tl.int64) * BEAMS + tl.arange(0, BEAMS)
+    row = tl.load(rows + beam, mask=beam < beams, other=-1)
+    live = (row >= 0) & (tl.load(finished + beam, mask=beam < beams, other=0) == 0)
+    start = tl.load(row_starts + row, mask=live, other=0).to(tl.int64)
+    degree = tl.load(row_starts + row + 1, mask=live, other=0).to(tl.int64) - start
+    most = tl.max(degree).to(tl.int32)
     for word_begin in range(0, WORDS, WORD_BLOCK):
         word = word_begin + tl.arange(0, WORD_BLOCK)
-        bits = tl.zeros((WORD_BLOCK,), tl.int32)
-        for begin in range(start, end, ENTRY_BLOCK):
-            at = begin + tl.arange(0, ENTRY_BLOCK)
-            token = tl.load(tokens + at, mask=at < end, other=0).to(tl.int32) & TOKEN_MASK
-            here = (at < end)[:, None] & ((token >> 5)[:, None] == word[None, :])
-            bit = tl.full((ENTRY_BLOCK,), 1, tl.int32) << (token & 31)
-            bits += tl.sum(tl.where(here, bit[:, None], 0), 0)
-        tl.store(bitmaps + beam * WORDS + word, bits, mask=word < WORDS)
+        bits = tl.zeros((BEAMS, WORD_BLOCK), tl.int32)
+        for begin in range(0, most, ENTRIES):
+            number = begin + tl.arange(0, ENTRIES)
+            inside = number[None, :] < degree[:, None]
+            token = tl.load(tokens + start[:, None] + number[None, :], mask=inside, other=0)
+            token = token.to(tl.int32) & TOKEN_MASK
+            here = inside[:, :, None] & ((token >> 5)[:, :, None] == word[None, None, :])
+            bit = tl.full((BEAMS, ENTRIES), 1, tl.int32) << (token & 31)
+            bits += tl.sum(tl.where(here, bit[:, :, None], 0), 1)
+        tl.store(
+            bitmaps + beam[:, None] * WORDS + word[None, :],
+            bits,
+            mask=(beam < beams)[:, None] & (word < WORDS)[None, :],
+        )
 
 
 @triton.jit
@@ -90,7 +98,8 @@ def _product(h, w, total, UPCAST: tl.constexpr):
 
 @triton.jit
 def statistics(
-    hidden, head, hidden_low, head_low, hidden_scale, head_scale, bias, logits, bonus, nudge, rows, finished, bitmaps,
+    hidden, head, hidden_low, head_low, hidden_scale, head_scale, bias, logits, bonus, nudge,
+    rows, finished, bitmaps,
     group_max, cell_best, tile_peak, tile_sum,
     beams, V, splits, tiles_each,
     D: tl.constexpr, WORDS: tl.constexpr, TILES: tl.constexpr, GROUP: tl.constexpr,
@@ -192,9 +201,8 @@ def statistics(
             value = usable(value)
         else:
             value = tl.reshape(candidate, (BLOCK_M, TILE))
-        if GROUP == 1:
-            largest = value
-        else:
+        largest = value
+        if GROUP > 1:
             largest = tl.max(tl.reshape(value, (BLOCK_M, GROUPS, GROUP)), 2)
         best = tl.max(tl.reshape(largest, (BLOCK_M, CELLS, GROUPS // CELLS)), 2)
         if ALL:

@@ -1,10 +1,12 @@
 """Selection, last part: each candidate's rank is how many are better, and is its place.
 
 Counting needs no sort and no synchronisation: every block of candidates finds its own places, and
-writes its own beams. The order (higher key, lower parent, lower token) is one int64, so there are no
-ties and no place is taken twice.
+writes its own beams. The order (higher key, lower parent, lower token) is one int64, so there are
+no ties and no place is taken twice.
 """
 
+# Kernels are written in Triton's language, whose values have no Python types.
+# mypy: disable-error-code="no-untyped-def,no-untyped-call,untyped-decorator,no-any-return"
 from __future__ import annotations
 
 import triton

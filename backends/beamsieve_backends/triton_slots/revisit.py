@@ -5,6 +5,8 @@ product per candidate in float32. A candidate stays when it reaches the threshol
 the two projections may round differently) or is the best of its group.
 """
 
+# Kernels are written in Triton's language, whose values have no Python types.
+# mypy: disable-error-code="no-untyped-def,no-untyped-call,untyped-decorator,no-any-return"
 from __future__ import annotations
 
 import triton
@@ -28,7 +30,7 @@ MARGIN = tl.constexpr(1e-3)
 @triton.jit
 def _key_of_group(scores, tops, log_sums, group_max, group, there, OF_BEAM_UP: tl.constexpr,
                   OF_BEAM: tl.constexpr):  # fmt: skip
-    """Key of the largest candidate of ``group``, which is ``m * OF_BEAM_UP + group of the beam``."""
+    """Key of the largest candidate of each group (``m * OF_BEAM_UP + group of the beam``)."""
     m = group // OF_BEAM_UP
     of_beam = group % OF_BEAM_UP
     there = there & (of_beam < OF_BEAM)
@@ -163,8 +165,9 @@ def score_groups(
         group = tl.load(group_list + b * LIMIT + item, mask=item < n, other=0)
         code, score, keep = _score(
             hidden, head, bias, logits, bonus, nudge, rows, finished, bitmaps,
-            scores + b * M, tops + b * M, log_sums + b * M, group, item < n, tau, b, M, V, D, WORDS, GROUP,
-            OF_BEAM_UP, GROUPS, BLOCK_K, BY_ROW, HAS_LOGITS, HAS_BIAS, HAS_BONUS, HAS_NUDGE,
+            scores + b * M, tops + b * M, log_sums + b * M, group, item < n, tau, b, M, V, D,
+            WORDS, GROUP, OF_BEAM_UP, GROUPS, BLOCK_K, BY_ROW, HAS_LOGITS, HAS_BIAS, HAS_BONUS,
+            HAS_NUDGE,
         )  # fmt: skip
         count = keep.to(tl.int32)
         place = tl.atomic_add(candidate_count + b, tl.sum(count)) + tl.cumsum(count, 0) - 1
@@ -229,9 +232,9 @@ def settle_candidates(
             group = tl.load(group_list + item, mask=item < groups, other=0)
             code, score, stays = _score(
                 hidden, head, bias, logits, bonus, nudge, rows, finished, bitmaps,
-                scores + b * M, tops + b * M, log_sums + b * M, group, item < groups, tau_of_cells, b, M, V,
-                D, WORDS, GROUP, OF_BEAM_UP, GROUPS, BLOCK_K, BY_ROW, HAS_LOGITS, HAS_BIAS,
-                HAS_BONUS, HAS_NUDGE,
+                scores + b * M, tops + b * M, log_sums + b * M, group, item < groups,
+                tau_of_cells, b, M, V, D, WORDS, GROUP, OF_BEAM_UP, GROUPS, BLOCK_K, BY_ROW,
+                HAS_LOGITS, HAS_BIAS, HAS_BONUS, HAS_NUDGE,
             )  # fmt: skip
             at = b * CAPACITY + count + tl.cumsum(stays.to(tl.int32), 0) - 1
             tl.store(candidate_keys + at, code, mask=stays)

@@ -5,6 +5,8 @@ program takes a few beams and walks their slots a few at a time. What it writes 
 same: candidates of a request lie side by side in the order of their beams and tokens.
 """
 
+# Kernels are written in Triton's language, whose values have no Python types.
+# mypy: disable-error-code="no-untyped-def,no-untyped-call,untyped-decorator,no-any-return"
 from __future__ import annotations
 
 import triton

@@ -7,6 +7,7 @@ give the same launches, so a loop of steps can be captured in a CUDA graph.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 
@@ -31,23 +32,27 @@ LISTING = 1024
 """Groups that one program looks at when it lists them."""
 HELD = 8192
 """The most keys that one program holds in registers."""
+THIN_FROM = 2048
+"""Fewer candidates than this are ranked as they are."""
 PROCESSORS = 132
 """How many programs are enough to fill a large GPU; only speed depends on it."""
 
 
-TUNING: dict[str, dict[str, int | None]] = {
-    "slots_few": {"BEAMS": 1, "SLOTS": 8, "BLOCK_K": 256, "warps": 4},
+TUNING: dict[str, dict[str, Any]] = {
+    "slots_few": {"BEAMS": 2, "SLOTS": 4, "BLOCK_K": 256, "warps": 4},
+    "slots_few_wide": {"BEAMS": 1, "SLOTS": 8, "BLOCK_K": 256, "warps": 4},
     "slots_many": {"BEAMS": 4, "SLOTS": 2, "BLOCK_K": 256, "warps": 4},
-    "slots_wide": {"BEAMS": 4, "SLOTS": 4, "BLOCK_K": 256, "warps": 4},
+    "slots_many_wide": {"BEAMS": 4, "SLOTS": 4, "BLOCK_K": 256, "warps": 4},
     "statistics_few": {"BLOCK_M": 64, "BLOCK_K": 64, "warps": 4, "stages": 3},
     "statistics_many": {"BLOCK_M": 128, "BLOCK_K": 64, "warps": 8, "stages": 3},
     "groups_few": {"GROUPS": 2, "BLOCK_K": 256, "warps": 4},
     "groups_many": {"GROUPS": 8, "BLOCK_K": 32, "warps": 4, "registers": 64},
     "rank": {"OWN": 32, "OTHERS": 128, "warps": 2},
     "tile": {"narrow": 64, "wide": 256, "split": 128},
-    "choose": {"divide": 512},
 }
-"""Block shapes that were measured to be fastest on an H200."""
+"""Block shapes that were fast on an H200. Those that decide the order of a sum follow from a
+request's own shape (few or many beams), never from the batch, so that no result does either; of
+``statistics`` both give the same bits."""
 
 
 @dataclass(frozen=True)
@@ -116,10 +121,7 @@ def run_step(
     table = tables.tables[step - 1]
     projection = choose_projection(table, inputs.projection, normalize, inputs.logits is not None)
     call = _Call(table, beams, inputs, normalize)
-    if projection == "selective":
-        kept = call.selective()
-    else:
-        kept = call.full()
+    kept = call.selective() if projection == "selective" else call.full()
     following = tables.tables[step] if step < len(tables.tables) else None
     return call.write(kept, following, tables.ragged)
 
@@ -166,8 +168,9 @@ class _Call:
         scores = self.empty(B, capacity)
         rows = self.empty(B, capacity, dtype=torch.int64)
         count = self.empty(B, dtype=torch.int32)
-        many = "slots_wide" if table.entries > 1.5 * table.rows else "slots_many"
-        shape = dict(TUNING["slots_few" if B * M <= 2048 else many])
+        kind = "slots_few" if M < 256 else "slots_many"
+        wide = "_wide" if table.entries > 1.5 * table.rows else ""
+        shape = dict(TUNING[kind + wide])
         per_program = shape["BEAMS"] = min(shape["BEAMS"], power_of_two(M))
         shape["BLOCK_K"] = min(shape["BLOCK_K"], power_of_two(self.D))
         launch(
@@ -177,7 +180,7 @@ class _Call:
             D=self.D, TOKEN_MASK=table.token_mask, ALL_BEAMS=power_of_two(M), **self.has, **shape,
         )  # fmt: skip
         typical = min(capacity, int(M * table.typical_degree))
-        if typical > max(2 * W, 2048):
+        if typical > max(2 * W, THIN_FROM):
             block = min(8192, max(1024, power_of_two(int(1.25 * M * table.entries / table.rows))))
             launch(
                 thin_candidates, (B,), keys, scores, rows, count,
@@ -236,11 +239,14 @@ class _Call:
     def _bitmaps(self, words: int) -> torch.Tensor:
         table = self.table
         bitmaps = self.empty(self.B * self.M, words, dtype=torch.int32)
-        entries = min(64, power_of_two(max(1, int(table.typical_degree))))
+        block = min(256, power_of_two(words))
+        entries = min(16, power_of_two(max(1, int(table.typical_degree))))
+        each = max(1, 8192 // (block * entries))
         launch(
-            row_bitmaps, (self.B * self.M,), self.beams.rows, self.finished, table.row_starts,
-            table.tokens, bitmaps, TOKEN_MASK=table.token_mask, WORDS=words,
-            WORD_BLOCK=min(256, power_of_two(words)), ENTRY_BLOCK=entries, warps=1,
+            row_bitmaps, (cdiv(self.B * self.M, each),), self.beams.rows, self.finished,
+            table.row_starts, table.tokens, bitmaps, self.B * self.M,
+            TOKEN_MASK=table.token_mask, WORDS=words, WORD_BLOCK=block, BEAMS=each,
+            ENTRIES=entries,
         )  # fmt: skip
         return bitmaps
 
@@ -282,8 +288,8 @@ class _Call:
         shape["BLOCK_K"] = min(shape["BLOCK_K"], max(16, power_of_two(self.D)))
         launch(
             statistics, (row_blocks * splits,), hidden, head, hidden_low, head_low, hidden_scale,
-            head_scale, bias, logits, bonus, nudge, self.beams.rows, self.finished, bitmap, *outputs,
-            beams, self.V, splits, tiles_each,
+            head_scale, bias, logits, bonus, nudge, self.beams.rows, self.finished, bitmap,
+            *outputs, beams, self.V, splits, tiles_each,
             D=self.D, WORDS=words, TILES=tiles, GROUP=group, TILE=tile, CELLS=cells,
             ALL=self.all, BY_ROW=self.table.dense, SPLIT=split,
             UPCAST=INTERPRETED, **self.has, **shape,
@@ -323,11 +329,11 @@ class _Call:
         group_list = self.empty(B, limit, dtype=torch.int32)
         of_beam, of_beam_up = tiles * cells * groups, tiles_up * cells * groups
         launch(
-            list_groups, (B, cdiv(most * each, LISTING)), self.beams.scores, tops, log_sums, group_max,
-            cell_list, cell_count, threshold, group_list, group_count, M, most, limit,
+            list_groups, (B, cdiv(most * each, LISTING)), self.beams.scores, tops, log_sums,
+            group_max, cell_list, cell_count, threshold, group_list, group_count, M, most, limit,
             OF_BEAM=of_beam, OF_BEAM_UP=of_beam_up, EACH=each, BLOCK=LISTING,
         )  # fmt: skip
-        shape = dict(TUNING["groups_few" if B * W <= 1024 else "groups_many"])
+        shape = dict(TUNING["groups_few" if W < 256 else "groups_many"])
         shape["BLOCK_K"] = min(shape["BLOCK_K"], power_of_two(self.D))
         capacity = limit * GROUP
         keys = self.empty(B, capacity, dtype=torch.int64)
@@ -391,4 +397,4 @@ def _or(array: torch.Tensor | None, otherwise: torch.Tensor) -> torch.Tensor:
 
 
 def _warps(elements: int) -> int:
-    return min(32, max(4, elements // TUNING["choose"]["divide"]))
+    return min(32, max(4, elements // 512))

@@ -32,7 +32,8 @@ class DeviceTable:
         ranks: int16 or int32 [rows, words]; dense tables only.
         leaf_first: int64 [entries], the first leaf behind each entry; only where semantic IDs are
             of several lengths.
-        degree_sums: int64 [n + 1] on the host: the most entries that n distinct rows can have.
+        degree_sums: int64 [n + 1] on the host: the most candidates that n beams on distinct rows can
+            have.
         typical_degree: what a row has on average when rows are met as often as they have entries.
     """
 
@@ -139,6 +140,8 @@ def load_table(
 
 
 def _largest_sums(degrees: NDArray[np.int64]) -> NDArray[np.int64]:
+    # A row without entries is met as a finished beam, which is one candidate.
+    degrees = np.maximum(degrees, 1)
     kept = min(len(degrees), LARGEST_WIDTH)
     largest = np.partition(degrees, len(degrees) - kept)[len(degrees) - kept :]
     return np.concatenate([[0], np.cumsum(np.sort(largest)[::-1])])
@@ -154,4 +157,3 @@ def _to_device(array: NDArray[np.generic], device: torch.device) -> torch.Tensor
 
 def _mask(stored: torch.Tensor) -> int:
     return {1: 0xFF, 2: 0xFFFF, 4: -1}[stored.element_size()]
-
