@@ -32,8 +32,8 @@ class DeviceTable:
         ranks: int16 or int32 [rows, words]; dense tables only.
         leaf_first: int64 [entries], the first leaf behind each entry; only where semantic IDs are
             of several lengths.
-        degree_sums: int64 [n + 1] on the host: the most candidates that n beams on distinct rows can
-            have.
+        degree_sums: int64 [n + 1] on the host: the most candidates that n beams on distinct rows
+            can have.
         typical_degree: what a row has on average when rows are met as often as they have entries.
     """
 
