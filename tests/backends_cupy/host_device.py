@@ -106,7 +106,10 @@ class HostDevice:
         if hasattr(value, "__array_interface__"):
             return np.asarray(value)
         if hasattr(value, "__dlpack__"):
-            return np.from_dlpack(value)
+            try:
+                return np.from_dlpack(value)
+            except BufferError as error:
+                raise InputError(f"{what} is elsewhere: {error}") from error
         raise InputError(f"{what} is no array.")
 
     def launch(self, name, grid, shared, arguments, *parameters) -> None:
