@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from typing import Any, ClassVar
 
@@ -203,8 +204,7 @@ class TorchBackend(Backend):
         table: DeviceTable = beams.search.tables.tables[beams.step]
         tiles = expand(table, beams, block_rows(beams.width))
         mass = None
-        # Where the caller's model runs under autocast, these products still do not.
-        with torch.autocast(self._device.type, enabled=False):
+        with _without_autocast(self._device.type):
             if self._projection(inputs, table, normalize) == "selective":
                 logits = selective_logits(inputs, tiles)
             else:
@@ -246,6 +246,13 @@ class TorchBackend(Backend):
         """Wait for the CUDA device."""
         if self._device.type == "cuda":
             torch.cuda.synchronize(self._device)
+
+
+def _without_autocast(kind: str) -> AbstractContextManager[Any]:
+    """Where the caller's model runs under autocast, these products still do not."""
+    if torch.is_autocast_enabled(kind):
+        return torch.autocast(kind, enabled=False)
+    return nullcontext()
 
 
 def _imported(value: Any, what: str) -> Tensor:
