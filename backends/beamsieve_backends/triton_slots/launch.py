@@ -15,19 +15,30 @@ EARLY = True
 
 
 def _mend_interpreter() -> None:
-    """Let the interpreter take loop bounds from the device's data under NumPy 2.4 and later.
+    """Two corrections to Triton 3.6's interpreter.
 
-    Triton 3.6 converts its one-element arrays with ``int()``, which NumPy no longer allows.
+    It converts loop bounds that the device computed with ``int()``, which NumPy 2.4 and later no
+    longer allows for its one-element arrays. And it remaps the whole language at every call of a
+    device function, though the kernel's start has done so: most of its time, for nothing.
     """
+    from triton import language
     from triton.runtime import interpreter
 
-    patch = interpreter._patch_lang_tensor
+    patch_tensor, patch_language = interpreter._patch_lang_tensor, interpreter._patch_lang
 
-    def patch_tensor(tensor: Any, scope: Any) -> None:
-        patch(tensor, scope)
+    def patch_tensor_too(tensor: Any, scope: Any) -> None:
+        patch_tensor(tensor, scope)
         scope.set_attr(tensor, "__index__", lambda self: int(self.handle.data.item()))
 
-    interpreter._patch_lang_tensor = patch_tensor
+    def patch_language_once(function: Any) -> Any:
+        seen = function.__globals__.values()
+        parts = [part for part in (language, language.core) if any(part is it for it in seen)]
+        if any(language.core.is_builtin(part.load) for part in parts):
+            return patch_language(function)
+        return interpreter._LangPatchScope()
+
+    interpreter._patch_lang_tensor = patch_tensor_too
+    interpreter._patch_lang = patch_language_once
 
 
 if INTERPRETED:
