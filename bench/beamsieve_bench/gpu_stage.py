@@ -164,7 +164,7 @@ def _called_ms(work: Callable[[], object], calls: int = 20) -> float:
 
 def main() -> None:
     """Measure, and write one JSON line per row."""
-    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser = argparse.ArgumentParser(description="The decode stage on a GPU")
     parser.add_argument("--out", type=Path, required=True, help="where gpu_stage.jsonl goes")
     parser.add_argument("--cells", default="Z1,Z2,Z3", help="catalogs to measure")
     parser.add_argument("--extras", action="store_true", help="codebook sweep, hub row, naive list")

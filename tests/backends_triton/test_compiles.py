@@ -11,7 +11,7 @@ triton = pytest.importorskip("triton", reason="Triton is installed on Linux only
 from triton.backends.compiler import GPUTarget  # noqa: E402
 from triton.compiler import ASTSource  # noqa: E402
 
-from beamsieve.interface import StepInputs  # noqa: E402
+from beamsieve.interface import Projection, StepInputs  # noqa: E402
 from beamsieve_backends.triton_slots import step as planning  # noqa: E402
 from beamsieve_backends.triton_slots.tables import DeviceTable, DeviceTables  # noqa: E402
 
@@ -64,12 +64,13 @@ def table(step, dense):
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float32], ids=str)
 @pytest.mark.parametrize("architecture", [80, 90])
 def test_all_kernels_compile(architecture, dtype, monkeypatch):
-    compiled = set()
+    compiled: set[str] = set()
     monkeypatch.setattr(planning, "launch", compile_instead(architecture, compiled))
     monkeypatch.setattr(planning, "THIN_FROM", 0)
     tables = DeviceTables((table(1, True), table(2, True), table(3, False)), ragged=False)
-    for step, places, projection in ((1, 1, None), (2, M, None), (3, M, "selective"),
-                                     (3, M, "full")):  # fmt: skip
+    steps: list[tuple[int, int, Projection | None]]
+    steps = [(1, 1, None), (2, M, None), (3, M, "selective"), (3, M, "full")]
+    for step, places, projection in steps:
         beams = planning.StepArrays(
             torch.zeros(B, places), torch.zeros(B, places, dtype=torch.int64),
             torch.zeros(B, places, dtype=torch.bool),
