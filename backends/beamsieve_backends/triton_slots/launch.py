@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import threading
 from typing import Any
 
 import triton
@@ -12,6 +13,9 @@ INTERPRETED = os.environ.get("TRITON_INTERPRET") == "1"
 
 
 EARLY = True
+"""Whether ``early`` is heeded; a profile of single kernels is clearer without."""
+_ALONE = threading.Lock()
+"""The interpreter changes the language itself while it runs, so only one kernel may."""
 
 
 def _mend_interpreter() -> None:
@@ -71,7 +75,8 @@ def launch(
     waits for that one before it reads anything (Hopper's programmatic dependent launch).
     """
     if INTERPRETED:
-        kernel[grid](*arguments, PDL=False, **constants)
+        with _ALONE:
+            kernel[grid](*arguments, PDL=False, **constants)
         return
     early = early and EARLY and _has_dependent_launch()
     limit = {} if registers is None else {"maxnreg": registers}
