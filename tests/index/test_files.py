@@ -200,6 +200,13 @@ def test_unwritable_places_are_refused(index: Index, tmp_path: Path) -> None:
         index.save(tmp_path)
 
 
+def test_who_may_read_the_file_follows_the_umask(index: Index, tmp_path: Path) -> None:
+    other = tmp_path / "other"
+    other.touch()
+    index.save(tmp_path / "index.safetensors")
+    assert (tmp_path / "index.safetensors").stat().st_mode == other.stat().st_mode
+
+
 def test_progress_is_reported(index: Index, path: Path) -> None:
     seen: list[tuple[str, int, int]] = []
     index.save(path, progress=lambda *step: seen.append(step))

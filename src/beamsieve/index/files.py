@@ -75,7 +75,10 @@ def write_file(
     report("writing the index", 1, 2)
     aside = target.with_name(f".{target.name}.{os.getpid()}.partial")
     try:
+        aside.touch()
+        mode = aside.stat().st_mode  # save_file makes files that their owner alone may read
         save_file(plain, aside, {KEY: json.dumps(about, sort_keys=True)})
+        aside.chmod(mode)
         with aside.open("rb") as file:
             os.fsync(file.fileno())
         aside.replace(target)
