@@ -10,7 +10,7 @@ import torch
 
 def captured(work: Callable[[], object], warm_ups: int = 3) -> torch.cuda.CUDAGraph:
     """``work`` as one graph, after it has run (and compiled) outside of it."""
-    side = torch.cuda.Stream()
+    side = torch.cuda.Stream()  # type: ignore[no-untyped-call]
     side.wait_stream(torch.cuda.current_stream())
     with torch.cuda.stream(side):
         for _ in range(warm_ups):
@@ -29,13 +29,14 @@ def replay_ms(graph: torch.cuda.CUDAGraph, replays: int = 60, warm_ups: int = 10
         graph.replay()
     pairs = []
     for _ in range(replays):
-        begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+        begin = torch.cuda.Event(enable_timing=True)  # type: ignore[no-untyped-call]
+        end = torch.cuda.Event(enable_timing=True)  # type: ignore[no-untyped-call]
         begin.record()
         graph.replay()
         end.record()
         pairs.append((begin, end))
     torch.cuda.synchronize()
-    return statistics.median(begin.elapsed_time(end) for begin, end in pairs)
+    return float(statistics.median(begin.elapsed_time(end) for begin, end in pairs))
 
 
 def measured_ms(work: Callable[[], object]) -> float:

@@ -1,5 +1,7 @@
 """Every kernel compiles for every supported architecture, by NVRTC and without a GPU."""
 
+from typing import Any, cast
+
 import pytest
 
 from beamsieve_backends.cupy_raw.sources import KERNELS, expression, source_of
@@ -10,7 +12,7 @@ try:
 
     nvrtc.getVersion()
 except (ImportError, RuntimeError):
-    compiler = None
+    compiler = nvrtc = cast("Any", None)
 
 NUMBERS = ("float", "bfloat16", "float16")
 INSTANCES = [

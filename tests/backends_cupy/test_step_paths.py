@@ -1,6 +1,7 @@
 """The two ways through a step against NumPy, at sizes where buffers fill and tiles are many."""
 
 from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -53,7 +54,7 @@ CASES = [
 @pytest.mark.parametrize(("projection", "kind", "width"), CASES)
 def test_step(backend, layout, kind, width, projection):
     table, valid, rows, scores, logits = make_case(layout, kind)
-    index = SimpleNamespace(tables=(table,))
+    index: Any = SimpleNamespace(tables=(table,))
     search = Search(index, backend.load(index), B, None)
     begun = backend.begin(
         search, np.empty((B, 0), np.int32), np.zeros(B, np.int64), np.zeros(B, bool)

@@ -10,7 +10,7 @@ import beamsieve_spec as spec
 from beamsieve.catalog import Catalog
 from beamsieve.engine import Engine
 from beamsieve.index import Index
-from beamsieve.interface import StepInputs
+from beamsieve.interface import Normalize, StepInputs
 from beamsieve_backends.triton_slots import launch as launching
 from beamsieve_backends.triton_slots import step as planning
 from beamsieve_backends.triton_slots.revisit import thin_candidates
@@ -22,9 +22,10 @@ class Walk:
     """A small random catalog, decoded by the Triton backend and by the specification at once."""
 
     def __init__(self, seed, vocabulary, length, items, *, ragged=False, layout=None,
-                 normalize="catalog"):  # fmt: skip
+                 normalize: Normalize = "catalog"):  # fmt: skip
         self.draw = np.random.default_rng(seed)
-        self.vocabulary, self.normalize = vocabulary, normalize
+        self.vocabulary = vocabulary
+        self.normalize: Normalize = normalize
         sids = {tuple(map(int, row)) for row in self.draw.integers(0, vocabulary, (items, length))}
         if ragged:
             cut = {sid[: self.draw.integers(1, length)] for sid in sids if sid[-1] % 4 == 0}
@@ -45,7 +46,12 @@ class Walk:
     def step(self, width, *, hidden=None, head=None, logits=None, bonus=None, nudge=None,
              projection=None):  # fmt: skip
         """One step on both sides, compared."""
-        exact = logits if logits is not None else hidden.double() @ head.double().T
+        if logits is None:
+            assert hidden is not None
+            assert head is not None
+            exact = hidden.double() @ head.double().T
+        else:
+            exact = logits
         self.expected = spec.step(
             self.trie, self.expected, width, np.asarray(exact, np.float64), self.normalize,
             bonus, nudge,
