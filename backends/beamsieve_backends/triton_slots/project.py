@@ -91,8 +91,7 @@ def _tile(base, rows, k, D: tl.constexpr, BLOCK_K: tl.constexpr):
 @triton.jit
 def _product(h, w, total, UPCAST: tl.constexpr):
     if UPCAST:
-        h = h.to(tl.float32)
-        w = w.to(tl.float32)
+        return total + tl.sum(h.to(tl.float32)[:, None, :] * w.to(tl.float32)[None, :, :], 2)
     return tl.dot(h, w.T, total, input_precision="ieee")
 
 
@@ -122,7 +121,8 @@ def statistics(
         tile_peak, tile_sum: float32 [TILES, beams]; the largest logit of the normalizer's set, and
             the sum of exp(logit - peak).
 
-    UPCAST multiplies in float32 (the interpreter has no bfloat16 product).
+    UPCAST multiplies and adds in float32, for the interpreter: it has no bfloat16 product, and the
+    matrix product that it calls rounds a row by its place.
 
     A finished beam shows one candidate, in its first group, with a log-probability of 0.
     """
