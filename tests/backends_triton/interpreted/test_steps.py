@@ -11,6 +11,7 @@ from beamsieve.catalog import Catalog
 from beamsieve.engine import Engine
 from beamsieve.index import Index
 from beamsieve.interface import Normalize, StepInputs
+from beamsieve_backends.triton_slots import TritonBackend
 from beamsieve_backends.triton_slots import launch as launching
 from beamsieve_backends.triton_slots import step as planning
 from beamsieve_backends.triton_slots.revisit import thin_candidates
@@ -37,7 +38,7 @@ class Walk:
             row[: len(sid)] = sid
         catalog = Catalog.from_arrays(padded, codebooks=[vocabulary] * length)
         self.trie = spec.Trie(sorted(sids), codebooks=[vocabulary] * length)
-        self.engine = Engine(Index.build(catalog, layout=layout), "triton", normalize)
+        self.engine = Engine(Index.build(catalog, layout=layout), TritonBackend(), normalize)
 
     def begin(self, batch):
         self.expected = spec.begin(self.trie, batch=batch)
