@@ -107,7 +107,7 @@ def test_all_prefixes_of_others_are_refused_whatever_the_order() -> None:
     assert both.items_of([1, 2]) == [1, 3]
 
 
-@pytest.mark.parametrize("sids", [[], np.empty((0, 3), int), [[]]])
+@pytest.mark.parametrize("sids", [[], np.empty((0, 3), int)])
 def test_empty_catalog_is_refused(sids: Any) -> None:
     with pytest.raises(CatalogError, match="at least one item"):
         build(sids)
@@ -212,3 +212,44 @@ def test_item_numbers_are_found_again() -> None:
     assert names.numbers(["a", "c", 1, "b"]).tolist() == [1, -1, -1, 0]
     assert names[1] == "a"
     assert list(names[::-1]) == ["a", "b"]
+
+
+@pytest.mark.parametrize(
+    ("sids", "row"),
+    [
+        ([[0, 1.7], [2]], 0),
+        ([[0, True], [2]], 0),
+        ([[0, 1], [False, 2]], 1),
+        ([["1", "2"], [3]], 0),
+        ([[0, 1], "23"], 1),
+        ([[0, 1], 2], 1),
+        ([[0, 1], None], 1),
+        ([[0, 1], [2**63]], 1),
+        ([[0, 1], np.array([0.5])], 1),
+        ([[0, 1], np.array([2**63], np.uint64)], 1),
+    ],
+)
+def test_bad_tokens_of_unequal_rows(sids: list[Any], row: int) -> None:
+    with pytest.raises(CatalogError, match=f"row {row}: the semantic ID is no list of") as caught:
+        build(sids)
+    assert "value: " in str(caught.value)
+    kept = build(sids, ["a", "b"], on_error="skip")
+    assert list(kept.items) == ["b" if row == 0 else "a"]
+    assert kept.rejected == {"unreadable semantic ID": 1}
+
+
+def test_masked_cells_are_refused() -> None:
+    masked = np.ma.masked_array([[0, 1], [2, 3]], [[0, 0], [0, 1]])
+    with pytest.raises(CatalogError, match=r"cell \[1, 1\] is masked"):
+        build(masked)
+    with pytest.raises(CatalogError, match=r"Item ids: cell \[0\] is masked"):
+        build([[0], [1]], np.ma.masked_array([5, 6], [1, 0]))
+    assert len(build(np.ma.masked_array([[0, 1], [2, 3]]))) == 2
+
+
+@pytest.mark.parametrize("sids", [[[]], [[], []], np.empty((2, 0), np.int64)])
+def test_empty_semantic_ids_alone(sids: Any) -> None:
+    with pytest.raises(CatalogError, match="row 0: the semantic ID is missing"):
+        build(sids)
+    with pytest.raises(CatalogError, match="every row was rejected"):
+        build(sids, on_error="skip")

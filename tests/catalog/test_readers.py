@@ -384,3 +384,26 @@ def test_batches_do_not_change_the_result(tmp_path: Path, monkeypatch: pytest.Mo
     assert len(seen) > 5
     with pytest.raises(CatalogError, match="row 120: token -5"):
         Catalog.read(tmp_path / "c.parquet")
+
+
+def test_nan_in_a_list_is_no_padding() -> None:
+    rows = pa.table({"item": ["a", "b"], "sid": pa.array([[1.0, float("nan")], [2.0, 3.0]])})
+    with pytest.raises(CatalogError, match="row 0: the semantic ID cannot be read"):
+        Catalog.read(rows)
+    assert list(Catalog.read(rows, on_error="skip").items) == ["b"]
+
+
+def test_large_unsigned_tokens_beside_a_null() -> None:
+    last = pa.array([2**64 - 1, None, 3], pa.uint64())
+    rows = pa.table({"item": ["a", "b", "c"], "sid_0": [0, 1, 2], "sid_1": last})
+    with pytest.raises(CatalogError, match="row 0: token"):
+        Catalog.read(rows)
+    kept = Catalog.read(rows, on_error="skip")
+    assert list(kept.items) == ["b", "c"]
+    assert kept.sids.tolist() == [[1, -1], [2, 3]]
+
+
+def test_lists_without_any_token() -> None:
+    rows = pa.table({"item": ["a", "b"], "sid": pa.array([[], []], pa.list_(pa.int64()))})
+    with pytest.raises(CatalogError, match="row 0: the semantic ID is missing"):
+        Catalog.read(rows)

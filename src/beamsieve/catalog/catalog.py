@@ -13,6 +13,7 @@ import pyarrow as pa
 from numpy.typing import ArrayLike, NDArray
 
 from beamsieve.catalog.items import ItemIds, as_ids, distinct
+from beamsieve.catalog.matrix import read_rows
 from beamsieve.catalog.order import SidOrder, first_differences, sort_sids
 from beamsieve.catalog.readers import Format, open_source
 from beamsieve.catalog.report import CatalogReport, report_on
@@ -99,9 +100,18 @@ class Catalog:
         Raises:
             CatalogError: naming the row and the value; or there is no usable row at all.
         """
-        matrix = _as_matrix(sids, source)
+        read = read_rows(sids, source)
+        matrix = read.tokens
         ids = None if items is None else as_ids(items)
-        batch = Batch(source, matrix, ids, _as_titles(titles), rules)
+        batch = Batch(
+            source,
+            matrix,
+            ids,
+            _as_titles(titles),
+            rules,
+            unreadable=read.unreadable,
+            values=read.values,
+        )
         for name, column in (("items", ids), ("titles", batch.titles), ("rules", rules)):
             if column is not None and len(column) != len(matrix):
                 raise CatalogError(
@@ -223,36 +233,6 @@ class Catalog:
         lengths = (self.sids >= 0).sum(axis=1)
         coded[np.arange(len(self)), lengths] = ends[lengths]
         return coded
-
-
-def _as_matrix(sids: ArrayLike, source: str) -> NDArray[np.integer]:
-    try:
-        matrix = np.asarray(sids)
-    except ValueError:
-        matrix = _padded(sids, source)
-    if matrix.ndim != 2 or matrix.shape[1] == 0:
-        if matrix.size == 0:
-            raise CatalogError(f"{source}: there are no rows; a catalog needs at least one item.")
-        raise CatalogError(
-            f"{source} has shape {matrix.shape}; give one row of tokens per semantic ID, [N, L]."
-        )
-    if matrix.dtype.kind not in "iu":
-        raise CatalogError(f"{source} has dtype {matrix.dtype}; tokens must be integers.")
-    return matrix
-
-
-def _padded(sids: Any, source: str) -> NDArray[np.int64]:
-    """Rows of unequal lengths, with -1 behind the end of the shorter ones."""
-    rows = [list(sid) for sid in sids]
-    matrix = np.full((len(rows), max(map(len, rows))), -1, np.int64)
-    for number, row in enumerate(rows):
-        try:
-            matrix[number, : len(row)] = np.asarray(row, np.int64)
-        except (TypeError, ValueError, OverflowError) as error:
-            raise CatalogError(
-                f"{source}, row {number}: {row!r} is no list of integers."
-            ) from error
-    return matrix
 
 
 def _as_titles(titles: Any) -> pa.Array | None:

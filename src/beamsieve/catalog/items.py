@@ -10,6 +10,7 @@ import pyarrow as pa
 import pyarrow.compute
 from numpy.typing import ArrayLike, NDArray
 
+from beamsieve.catalog.matrix import refuse_masked
 from beamsieve.errors import CatalogError
 
 ItemId = int | str
@@ -143,6 +144,7 @@ def _as_arrow(ids: Any) -> Any:
         return ids.values
     if isinstance(ids, range):
         ids = np.arange(ids.start, ids.stop, ids.step)
+    refuse_masked(ids, "Item ids")
     if isinstance(ids, np.ndarray) and ids.dtype.kind not in "iu":
         ids = ids.tolist()
     try:

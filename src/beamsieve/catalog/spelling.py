@@ -86,7 +86,7 @@ def read_levels(columns: list[pa.Array], names: list[str]) -> Spelled:
             tokens, bad = _one_token_each(column, levels)
             tokens, bad = np.where(empty, -1, tokens), bad & ~empty
         else:
-            tokens, bad = _whole_numbers(column, name)
+            tokens, bad = _whole_numbers(column, name, nan_is_null=True)
         parts.append(tokens)
         for row in np.flatnonzero(bad).tolist():
             unreadable.setdefault(row, _unreadable(f" in column {name!r}"))
@@ -121,26 +121,33 @@ def _as_rows(flat: NDArray[np.integer], lengths: NDArray[np.int64], most: int | 
     return Spelled(tokens, why)
 
 
-def _whole_numbers(values: pa.Array, name: str) -> tuple[NDArray[np.integer], NDArray[np.bool_]]:
-    """Integers, -1 for null; and which values were none."""
+def _whole_numbers(
+    values: pa.Array, name: str, nan_is_null: bool = False
+) -> tuple[NDArray[np.integer], NDArray[np.bool_]]:
+    """Integers, -1 for null; and which values were none.
+
+    A column of numbers with gaps often has NaN where it has no token; a list has no gaps to fill.
+    """
     kind = values.type
     if pa.types.is_null(kind):
         return np.full(len(values), -1, np.int64), np.zeros(len(values), np.bool_)
     if pa.types.is_floating(kind):
         reals = values.fill_null(-1).to_numpy(zero_copy_only=False).astype(np.float64)
-        reals = np.where(np.isnan(reals), -1.0, reals)
+        if nan_is_null:
+            reals = np.where(np.isnan(reals), -1.0, reals)
         bad = (np.trunc(reals) != reals) | (np.abs(reals) > 2**53)
         return np.where(bad, -1, reals).astype(np.int64), bad
     if not pa.types.is_integer(kind):
         raise CatalogError(f"Column {name!r} holds values of type {kind}; tokens are integers.")
-    if pa.types.is_unsigned_integer(kind) and values.null_count:
-        values = values.cast(pa.int64(), safe=False)
-    numbers = values.fill_null(-1) if values.null_count else values
+    unsigned = pa.types.is_unsigned_integer(kind)
+    numbers = values.fill_null(0 if unsigned else -1) if values.null_count else values
     array = numbers.to_numpy(zero_copy_only=False)
     if array.dtype == np.uint64:
         array = np.minimum(array, np.uint64(_LARGEST)).astype(np.int64)
     elif array.dtype.kind == "u":
         array = array.astype(np.int64)
+    if unsigned and values.null_count:
+        array[np.asarray(values.is_null())] = -1
     return array, np.zeros(len(array), np.bool_)
 
 

@@ -122,6 +122,8 @@ def check_codebooks(codebooks: int | Iterable[int] | None) -> tuple[int, ...] | 
 def bad_rows(sids: NDArray[Any], codebooks: Sequence[int] | None) -> NDArray[np.int64]:
     """The rows of ``sids`` (integers [n, L]) that are no semantic ID of these codebooks."""
     count, length = sids.shape
+    if not length:
+        return np.arange(count)
     bad = np.zeros(count, np.bool_)
     ended: NDArray[np.bool_] | None = None
     for level in range(length):
