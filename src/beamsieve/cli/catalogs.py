@@ -14,7 +14,6 @@ import typer
 from beamsieve.cli.failures import fail
 from beamsieve.cli.output import (
     JsonOption,
-    check_folder,
     named_columns,
     print_json,
     print_pairs,
@@ -23,6 +22,7 @@ from beamsieve.cli.output import (
     readable,
     readable_bytes,
 )
+from beamsieve.cli.paths import check_outputs, check_regular, named_at_the_end
 
 if TYPE_CHECKING:
     from beamsieve.catalog import Catalog
@@ -113,7 +113,11 @@ def build(
     from beamsieve.index import Index
 
     began = time.perf_counter()
-    check_folder(output)
+    check_outputs(
+        {"--output": output, "--rejects": rejects},
+        {"the catalog": catalog, "the file of --attributes": attributes},
+    )
+    check_regular(output)
     parts = _numbers("--static", static, int, "one number of parts per level, as 64,64,32,8")
     fill = _numbers("--dynamic", dynamic, float, "a fill from 0 to 1 and a number, as 0.5,8")
     if fill is not None and len(fill) != 2:
@@ -129,7 +133,8 @@ def build(
             dynamic=None if fill is None else (fill[0], int(fill[1])),
             progress=report,
         )
-        index.save(output, progress=report)
+        # Through a link, which stays one.
+        index.save(os.path.realpath(output), progress=report)
     seconds = time.perf_counter() - began
     if json:
         result = {"index": output, "seconds": seconds, "rejected": dict(rows.rejected)}
@@ -250,18 +255,8 @@ def _rejects_aside(path: Path | None) -> Iterator[Path | None]:
     if path is None:
         yield None
         return
-    check_folder(path)
-    aside = path.with_name(f".{path.name}.{os.getpid()}.part")
-    aside.touch()
-    try:
+    with named_at_the_end(path, keep_on_error=True) as aside:
         yield aside
-    except Exception:
-        aside.replace(path)
-        raise
-    else:
-        aside.replace(path)
-    finally:
-        aside.unlink(missing_ok=True)
 
 
 @contextmanager

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json as json_module
+import os
 import sys
 from contextlib import nullcontext
 from pathlib import Path
@@ -13,14 +14,13 @@ import typer
 from beamsieve.cli.output import (
     BackendOption,
     JsonOption,
-    check_folder,
     named_columns,
     print_json,
     print_pairs,
     print_table,
     to_json,
-    written_aside,
 )
+from beamsieve.cli.paths import check_outputs, check_regular, written_aside
 
 if TYPE_CHECKING:
     from beamsieve.models.data import Histories
@@ -86,11 +86,17 @@ def train(
     json: JsonOption = False,
 ) -> None:
     """Train a small generator on histories of an index's items."""
-    check_folder(output)
     from beamsieve.models.deco import DecoConfig
+    from beamsieve.models.resuming import state_path
     from beamsieve.models.training import TrainingSettings
     from beamsieve.models.training import train as train_model
 
+    target = Path(os.path.realpath(output))  # through a link, which stays one
+    check_outputs(
+        {"--output": output, "the training's state": state_path(target)},
+        {"the file of histories": histories, "the index": index},
+    )
+    check_regular(output)
     _check_device(device)
     config = DecoConfig(
         width=model_width, decoder_width=model_width, layers=layers, dropout=dropout
@@ -110,7 +116,7 @@ def train(
     report = train_model(
         _read(histories, column),
         index,
-        output,
+        target,
         config=config,
         settings=settings,
         unknown=unknown,
@@ -174,8 +180,15 @@ def recommend(
     json: JsonOption = False,
 ) -> None:
     """Recommend items for each history: a table, or JSON lines with --json or -o."""
-    if output is not None:
-        check_folder(output)
+    check_outputs(
+        {"--output": output},
+        {
+            "the checkpoint": checkpoint,
+            "the index": index,
+            "the file of histories": histories,
+            "the file of --requests": requests,
+        },
+    )
     from beamsieve.index import Index
     from beamsieve.models.checkpoint import load_checkpoint
     from beamsieve.models.metrics import Metrics

@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import json
 import math
-import os
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -48,16 +46,6 @@ def named_columns(texts: Sequence[str] | None, roles: Sequence[str]) -> dict[str
             )
         columns[role] = name
     return columns
-
-
-def check_folder(path: Path) -> None:
-    """Refuse an output whose folder is missing: before the work, not after it.
-
-    Raises:
-        typer.BadParameter: the folder does not exist.
-    """
-    if not path.parent.is_dir():
-        raise typer.BadParameter(f"the folder {path.parent} does not exist", param_hint="--output")
 
 
 def console() -> Console:
@@ -143,22 +131,6 @@ def progress() -> Iterator[Progress]:
     silent = not sys.stderr.isatty()
     with Progress(*columns, console=Console(stderr=True), disable=silent, transient=True) as bars:
         yield bars
-
-
-@contextmanager
-def written_aside(path: Path) -> Iterator[Any]:
-    """A text file that appears under its name only once it is complete.
-
-    Raises:
-        OSError: the folder is missing or cannot be written to.
-    """
-    aside = path.with_name(f".{path.name}.{os.getpid()}.part")
-    try:
-        with aside.open("w", encoding="utf-8") as file:
-            yield file
-        aside.replace(path)
-    finally:
-        aside.unlink(missing_ok=True)
 
 
 def _plain(value: Any) -> Any:
