@@ -120,9 +120,10 @@ class Targeting:
             RequestError: a request that the attributes do not allow, named by its place.
         """
         asks, leaves = [], []
+        items = [item for sid in self.trie.leaves for item in self.trie.items[sid]]
         for b, request in enumerate(requests):
             try:
-                check_request(self.attributes, request)
+                check_request(self.attributes, request, items)
             except InputError as error:
                 raise RequestError(f"request {b}: {error}") from error
             asks.append(asked(self.attributes, request))

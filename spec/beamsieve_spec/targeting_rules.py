@@ -24,8 +24,9 @@ an item stands in several rows of the catalog, all of them give it the same rule
 A **request** is a dict. Per attribute it gives one value, a list of values, or nothing (absent,
 ``None`` or ``[]``). It may also give ``exclude``, items not to return, and ``allow``, the only
 items to return; ``None`` means no such list, and items that the catalog does not have change
-nothing. The request ``None`` asks for no targeting at all; ``{}`` says that nothing is known of the
-viewer, and so does a request that gives ``exclude`` or ``allow`` alone.
+nothing. An item of another type than the catalog's, ``5`` among strings, is an error. The request
+``None`` asks for no targeting at all; ``{}`` says that nothing is known of the viewer, and so does
+a request that gives ``exclude`` or ``allow`` alone.
 
 An item is **eligible** for a request when each attribute on which it has a rule is satisfied:
 
@@ -54,7 +55,7 @@ True
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -178,14 +179,22 @@ def check_rules(attributes: Sequence[Attribute], rules: Mapping[str, Rule]) -> N
             raise CatalogError(f"{name!r}: {rule}: a value that was not declared")
 
 
-def check_request(attributes: Sequence[Attribute], request: Request) -> None:
+def check_request(
+    attributes: Sequence[Attribute], request: Request, items: Iterable[Hashable]
+) -> None:
     """Refuse a request that names no attribute of the catalog, or a value of another type.
 
     A value that was not declared is no error: viewers come from places that no list foresaw. A
-    value of a type that no declared value has is one, for it is never meant.
+    value of a type that no declared value has is one, for it is never meant; so is an item in
+    allow or exclude of a type that none of the catalog's ``items`` has.
 
     Raises:
         RequestError: also for an allow or exclude that is no list.
+
+    >>> check_request([], {"exclude": ["a", "unheard of"]}, items=["a", "b"])
+    >>> check_request([], {"exclude": [5]}, items=["a", "b"])
+    Traceback (most recent call last):
+    beamsieve_spec.targeting_rules.RequestError: exclude cannot hold 5
     """
     if request is None:
         return
@@ -197,9 +206,15 @@ def check_request(attributes: Sequence[Attribute], request: Request) -> None:
         for value in values_given(attribute, request):
             if type(value) not in types:
                 raise RequestError(f"{attribute.name!r} cannot be {value!r}")
-    for name in EXACT_SETS:
-        if request.get(name) is not None and not isinstance(request[name], LISTS):
+    kinds = {type(item) for item in items}
+    for name in sorted(EXACT_SETS):
+        if request.get(name) is None:
+            continue
+        if not isinstance(request[name], LISTS):
             raise RequestError(f"{name} must be a list of items, not {request[name]!r}")
+        for item in request[name]:
+            if type(item) not in kinds:
+                raise RequestError(f"{name} cannot hold {item!r}")
 
 
 def rules_by_item(

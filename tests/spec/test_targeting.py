@@ -379,6 +379,10 @@ def test_what_no_rule_may_say_is_refused(rules: dict[str, Any]) -> None:
         {"country": {"accepts": ["US"]}},
         {"exclude": "item-7"},
         {"allow": 7},
+        {"exclude": ["0"]},
+        {"allow": [None]},
+        {"exclude": [[0]]},
+        {"exclude": [True]},
     ],
     ids=str,
 )

@@ -12,6 +12,7 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+import torch
 
 from beamsieve.catalog import Catalog
 from beamsieve.errors import CatalogError, InputError, RequestError
@@ -289,3 +290,56 @@ def test_exact_sets_need_no_attributes() -> None:
     assert index.eligible({"exclude": ["b"]}, [0, 1, 2]).tolist() == [True, False, True]
     with pytest.raises(RequestError, match="its attributes are none"):
         index.encode_requests([{"age": 3}], 1)
+
+
+@pytest.mark.parametrize("name", ["allow", "exclude"])
+@pytest.mark.parametrize(
+    ("items", "wrong", "kind"),
+    [
+        *(([5, 6], wrong, "integers") for wrong in ("5", None, [1], 5.0, True, torch.tensor(5))),
+        *((["a", "b"], wrong, "strings") for wrong in (5, None, [1], b"a", 5.0, torch.tensor(5))),
+    ],
+    ids=str,
+)
+def test_items_of_another_type_are_refused(
+    items: list[Any], wrong: object, kind: str, name: str
+) -> None:
+    index = Index.build(Catalog.from_arrays([[0], [1]], items))
+    with pytest.raises(RequestError, match=f"Request 1 gives .* in {name}, .* are {kind}"):
+        index.encode_requests([{}, {name: [items[0], wrong]}], 2)
+    with pytest.raises(RequestError, match="Request 3 gives"):
+        index.eligible({name: [wrong]}, [0], place=3)
+
+
+@pytest.mark.parametrize(
+    ("items", "exclude"),
+    [
+        ([5, 6], [5, 7, 2**80]),
+        ([5, 6], np.array([5, 7], np.uint8)),
+        ([5, 6], [np.int32(5)]),
+        (["a", "b"], {"a", "unheard of"}),
+        (["a", "b"], np.array(["a", "?"])),
+    ],
+)
+def test_unknown_items_of_the_right_type_change_nothing(items: list[Any], exclude: Any) -> None:
+    index = Index.build(Catalog.from_arrays([[0], [1]], items))
+    assert index.eligible({"exclude": exclude}, [0, 1]).tolist() == [False, True]
+
+
+@pytest.mark.parametrize(
+    ("request_", "message"),
+    [
+        ({"exclude": np.array("z")}, "as exclude; give a list of items"),
+        ({"exclude": np.zeros((40, 2))}, "as exclude; give a list of items"),
+        ({"exclude": pa.array([1, 2])}, "as exclude; give a list of items"),
+        ({"age": np.array(2)}, "as 'age', but must give an integer"),
+        ({"age": pa.array([18, 25])}, "as 'age', but must give an integer"),
+    ],
+)
+def test_arrays_that_are_no_lists_are_refused_in_one_line(
+    request_: dict[str, Any], message: str
+) -> None:
+    index = Index.build(Catalog.from_arrays([[0], [1]], attributes=[AGE]))
+    with pytest.raises(RequestError, match=message) as caught:
+        index.encode_requests([request_], 1)
+    assert "\n" not in str(caught.value)

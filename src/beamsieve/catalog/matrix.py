@@ -70,7 +70,7 @@ def refuse_masked(values: Any, what: str) -> None:
 def _holds_bools(row: Any) -> bool:
     """Whether a row holds True or False, which NumPy would read as 1 and 0."""
     if isinstance(row, np.ndarray):
-        return row.dtype.kind == "b"
+        return bool(row.dtype.kind == "b")
     return isinstance(row, (list, tuple)) and any(
         token is True or token is False or type(token) is np.bool_ for token in row
     )

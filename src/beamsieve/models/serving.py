@@ -219,7 +219,7 @@ def _check_requests(requests: Sequence[Any] | None, index: Index, histories: His
             f"{len(requests)} requests for {len(histories)} histories; give one for each."
         )
     for place, request in enumerate(requests):
-        check_request(index.row_layout, request, place)
+        check_request(index.row_layout, index.items.are_strings, request, place)
 
 
 def _recommendations(

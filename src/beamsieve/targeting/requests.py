@@ -45,8 +45,16 @@ class CheckedRequest:
     exclude: Sequence[Any] | None
 
 
-def check_request(layout: RowLayout, request: Any, place: int) -> CheckedRequest | None:
+def check_request(
+    layout: RowLayout, strings: bool, request: Any, place: int
+) -> CheckedRequest | None:
     """Read one request; None stays None.
+
+    Args:
+        layout: the attributes.
+        strings: whether the ids of the index's items are strings; integers if not.
+        request: what was given.
+        place: its place in the batch.
 
     Raises:
         RequestError: naming the request by its place in the batch.
@@ -54,7 +62,9 @@ def check_request(layout: RowLayout, request: Any, place: int) -> CheckedRequest
     if request is None:
         return None
     if not isinstance(request, Mapping):
-        raise RequestError(f"Request {place} is {request!r}; give a dict of attributes, or None.")
+        raise RequestError(
+            f"Request {place} is {_shown(request)}; give a dict of attributes, or None."
+        )
     names = [attribute.name for attribute in layout.attributes]
     for name in request:
         if name not in names and name not in EXACT_SETS:
@@ -67,21 +77,49 @@ def check_request(layout: RowLayout, request: Any, place: int) -> CheckedRequest
         attribute.name: _values(attribute, request.get(attribute.name), place)
         for attribute in layout.attributes
     }
-    sets = {}
-    for name in EXACT_SETS:
-        given = request.get(name)
-        if given is not None and not isinstance(given, _LISTS):
+    allow = _items(strings, request, "allow", place)
+    return CheckedRequest(values, allow, _items(strings, request, "exclude", place))
+
+
+def _items(
+    strings: bool, request: Mapping[str, Any], name: str, place: int
+) -> Sequence[Any] | None:
+    """The items of an exact set. Those that no catalog has are kept, those of another type not:
+    they could never change anything, so they are never meant.
+    """
+    given = request.get(name)
+    if given is None:
+        return None
+    if not _is_list(given):
+        raise RequestError(
+            f"Request {place} gives {_shown(given)} as {name}; give a list of items, or None."
+        )
+    listed = list(given)
+    for item in listed:
+        value = plain_value(item)
+        if type(value) is not (str if strings else int):
+            kind = "strings" if strings else "integers"
             raise RequestError(
-                f"Request {place} gives {given!r} as {name}; give a list of items, or None."
+                f"Request {place} gives {_shown(item)} in {name}, but the items of this index are "
+                f"{kind}; give their ids as {kind}."
             )
-        sets[name] = None if given is None else list(given)
-    return CheckedRequest(values, sets["allow"], sets["exclude"])
+    return listed
+
+
+def _is_list(given: Any) -> bool:
+    return isinstance(given, _LISTS) and getattr(given, "ndim", 1) == 1
+
+
+def _shown(value: Any, limit: int = 120) -> str:
+    """``value`` in one line."""
+    text = " ".join(repr(value).split())
+    return text if len(text) <= limit else text[:limit] + "…"
 
 
 def _values(attribute: Attribute, given: Any, place: int) -> tuple[Value, ...]:
     if given is None:
         return ()
-    listed = list(given) if isinstance(given, _LISTS) else [given]
+    listed = list(given) if _is_list(given) else [given]
     types = {type(value) for value in attribute.values or ()} or {int, str}
     plain = []
     for raw in listed:
@@ -89,8 +127,8 @@ def _values(attribute: Attribute, given: Any, place: int) -> tuple[Value, ...]:
         if type(value) not in types:
             kinds = " or ".join(sorted("an integer" if t is int else "a string" for t in types))
             raise RequestError(
-                f"Request {place} gives {raw!r} as {attribute.name!r}, but must give {kinds}, or a "
-                "list of them."
+                f"Request {place} gives {_shown(raw)} as {attribute.name!r}, but must give "
+                f"{kinds}, or a list of them."
             )
         assert value is not None
         plain.append(value)
@@ -110,7 +148,7 @@ def encode_requests(index: Index, requests: Sequence[Any], batch: int) -> Reques
     """
     if isinstance(requests, (str, bytes, Mapping)) or not isinstance(requests, Sequence):
         raise RequestError(
-            f"requests is {requests!r}; give a list with one dict (or None) per row."
+            f"requests is {_shown(requests)}; give a list with one dict (or None) per row."
         )
     if len(requests) != batch:
         raise RequestError(
@@ -118,7 +156,8 @@ def encode_requests(index: Index, requests: Sequence[Any], batch: int) -> Reques
             "(None for no targeting)."
         )
     layout = index.row_layout
-    checked = [check_request(layout, one, place) for place, one in enumerate(requests)]
+    strings = index.items.are_strings
+    checked = [check_request(layout, strings, one, place) for place, one in enumerate(requests)]
     bits = np.zeros((batch, layout.bit_words), np.uint64)
     for b, request in enumerate(checked):
         bits[b] = _asked_bits(layout, request)
@@ -140,7 +179,7 @@ def eligible_items(
     index: Index, request: Any, numbers: NDArray[np.int64], place: int
 ) -> NDArray[np.bool_]:
     """bool [n]: whether each of these items may be shown, by the exact rules and sets."""
-    checked = check_request(index.row_layout, request, place)
+    checked = check_request(index.row_layout, index.items.are_strings, request, place)
     passed = np.ones(len(numbers), np.bool_)
     if checked is None:
         return passed
