@@ -2,6 +2,8 @@
 
 import gzip
 import json
+import subprocess
+import sys
 
 import pyarrow as pa
 import pyarrow.parquet
@@ -33,6 +35,27 @@ def test_jsonl_csv_and_parquet_say_the_same(tmp_path):
     zipped.write_bytes(gzip.compress(csv.read_bytes()))
     for path in (jsonl, csv, parquet, zipped):
         assert rows(read_histories(path)) == WANTED, path.name
+
+
+def test_a_csv_file_without_the_column_ends_no_interpreter(tmp_path):
+    # More than one block of Arrow's streaming reader, whose threads outlive an error.
+    path = tmp_path / "h.csv"
+    path.write_text("who,what\n" + "u,some items\n" * 200_000)
+    code = (
+        "import sys; from beamsieve.models.data import read_histories; read_histories(sys.argv[1])"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code, path], capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 1
+    assert "no column 'history'" in done.stderr
+    assert "terminate" not in done.stderr
+
+
+def test_a_header_in_quotes_and_behind_a_mark_of_utf_8(tmp_path):
+    path = tmp_path / "h.csv"
+    path.write_bytes('\ufeff"history","a\nb"\n0042,1\n'.encode())
+    assert rows(read_histories(path)) == [(None, ["0042"], None)]
 
 
 def test_minionerec_columns_and_python_literals(tmp_path):
@@ -80,6 +103,8 @@ def test_a_parquet_of_sliced_and_dictionary_lists(tmp_path):
         ("h.jsonl", b"\n \n", "is empty"),
         ("h.csv", b"history,target\n", "holds no histories"),
         ("h.csv", b"user,items\n1,2\n", "no column 'history'.*'user', 'items'"),
+        ("h.csv", b"history,history\n1,2\n", "two columns called 'history'"),
+        ("h.csv", b"\xff\xfe\x00\n1\n", "cannot be read"),
         ("h.csv", b'history\n"[1, 2"\n', r"row 1: '\[1, 2' is no list"),
         ("h.csv", b'history\n[1]\n"[1] + [2]"\n', "row 2: .* is no list"),
         ("h.csv.gz", b"history\n1\n", "cannot be read"),

@@ -19,7 +19,9 @@ with ``.gz``.
 from __future__ import annotations
 
 import ast
+import csv
 import gzip
+import io
 import json
 import zlib
 from collections.abc import Iterable, Sequence
@@ -189,8 +191,15 @@ def _read_csv(path: Path) -> pa.Table:
     data = _bytes(path)
     if not data.strip():
         raise InputError(f"{path} is empty.")
-    with pyarrow.csv.open_csv(pa.BufferReader(data), parse_options=options) as reader:
-        names = reader.schema.names
+    # Not Arrow's streaming reader: one that is dropped early can take the interpreter with it.
+    text = io.TextIOWrapper(io.BytesIO(data), "utf-8-sig", newline="")
+    try:
+        names = next((row for row in csv.reader(text) if row), [])
+    except csv.Error as error:
+        raise InputError(f"{path} has no header line that can be read: {error}.") from error
+    twice = {name for name in names if names.count(name) > 1}
+    if twice:
+        raise InputError(f"{path} has two columns called {min(twice)!r}; rename one.")
     return pyarrow.csv.read_csv(
         pa.BufferReader(data),
         parse_options=options,
