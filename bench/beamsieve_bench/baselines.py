@@ -44,8 +44,7 @@ class Unconstrained:
         tokens = torch.empty((batch, 1, 0), dtype=torch.int64, device=device)
         scores = torch.zeros((batch, 1), device=device)
         for states, head, width in zip(hidden, heads, widths, strict=True):
-            total = _log_probabilities(states, head).add_(scores[:, :, None])
-            scores, flat = total.flatten(1).topk(width)
+            scores, flat = _best(_log_probabilities(states, head), scores, width)
             tokens = _extended(tokens, flat // len(head), flat % len(head))
         return Decoded(tokens, scores)
 
@@ -60,6 +59,9 @@ class ScoreFirstTrie:
         tokens_per_beam: how many candidates each beam may offer in the dense second step, as the
             published decode does; None takes the best of all beams' candidates in one go. At least
             the width, so that nothing is lost.
+
+    Raises:
+        ValueError: the semantic IDs have less than two levels.
     """
 
     def __init__(
@@ -70,6 +72,8 @@ class ScoreFirstTrie:
         tokens_per_beam: int | None = None,
     ) -> None:
         count, length = sids.shape
+        if length < 2:
+            raise ValueError(f"The trie's tables begin with a pair of levels; here is {length}.")
         self.tokens_per_beam = tokens_per_beam
         new = np.zeros((count, length), np.bool_)  # whether a row opens a prefix of each length
         new[0] = True

@@ -17,17 +17,19 @@ import sys
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
-from typing import Any
+from typing import Any, NoReturn
 
 import numpy as np
 import torch
 from torch import Tensor
 
 import beamsieve as bs
+from beamsieve.registry import open_backend
 from beamsieve_bench.baselines import Decoded, ScoreFirstTrie, Unconstrained
 from beamsieve_bench.catalogs import WORKLOADS, Workload, skewed_sids
 from beamsieve_bench.gate import GateError, agrees_with_baseline, agrees_with_specification
 
+FAILED, BAD_ARGUMENTS = 1, 2
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
 
 
@@ -116,6 +118,7 @@ def interleaved(
 def measure(options: argparse.Namespace) -> dict[str, Any]:
     """The whole measurement: catalog, gate, plan, rounds."""
     workload: Workload = options.workload
+    open_backend(options.backend)  # one that is not there is known before the catalog is drawn
     say(f"drawing {workload.items:,} semantic IDs")
     sids = skewed_sids(workload)
     catalog = bs.Catalog.from_arrays(sids, codebooks=[workload.vocabulary] * workload.length)
@@ -217,9 +220,23 @@ def show_progress(turn: int, rounds: int) -> None:
         print("\r\033[K", end="", file=sys.stderr, flush=True)
 
 
-def parser() -> argparse.ArgumentParser:
+class OneLineParser(argparse.ArgumentParser):
+    """Says in one line what is wrong with the arguments, as all commands do."""
+
+    def error(self, message: str) -> NoReturn:
+        """End with exit code 2."""
+        complain(f"{message} (see '{self.prog} --help').")
+        sys.exit(BAD_ARGUMENTS)
+
+
+def complain(message: str) -> None:
+    """Print a message as one line on stderr."""
+    print(f"beamsieve: {' '.join(message.split())}", file=sys.stderr)
+
+
+def parser() -> OneLineParser:
     """The options of the stage benchmark."""
-    parser = argparse.ArgumentParser(prog="beamsieve bench stage", description=__doc__)
+    parser = OneLineParser(prog="beamsieve bench stage", description=__doc__)
     add = parser.add_argument
     add("--backend", default="torch:cpu", help="config string (default: %(default)s)")
     add("--workload", default="S1", choices=sorted(WORKLOADS), help="a named catalog")
@@ -239,23 +256,26 @@ def parser() -> argparse.ArgumentParser:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the benchmark; 0, 1 when it failed, 2 for bad arguments."""
-    options = parser().parse_args(arguments)
-    named = WORKLOADS[options.workload]
-    options.workload = Workload(
-        options.items or named.items,
-        options.vocabulary or named.vocabulary,
-        options.length or named.length,
+    asked = parser()
+    options = asked.parse_args(arguments)
+    for name in ("items", "vocabulary", "length", "batch", "beams", "hidden", "rounds", "threads"):
+        least = 2 if name == "length" else 1  # the baseline begins with a pair of levels
+        value = getattr(options, name)
+        if value is not None and value < least:
+            asked.error(f"--{name} is {value}; it must be at least {least}")
+    changed = {name: getattr(options, name) for name in Workload._fields}
+    options.workload = WORKLOADS[options.workload]._replace(
+        **{name: value for name, value in changed.items() if value is not None}
     )
-    if min(*options.workload, options.batch, options.beams, options.hidden, options.rounds) < 1:
-        print("error: every size must be at least 1.", file=sys.stderr)
-        return 2
-    if options.threads:
+    if options.workload.vocabulary**options.workload.length >= 1 << 63:
+        asked.error("--vocabulary to the power of --length must be below 2**63")
+    if options.threads is not None:
         torch.set_num_threads(options.threads)
     try:
         result = measure(options)
     except (bs.BeamsieveError, GateError) as error:
-        print(f"error: {error}", file=sys.stderr)
-        return 1
+        complain(str(error))
+        return BAD_ARGUMENTS if isinstance(error, bs.BackendError) else FAILED
     print(json.dumps(result, indent=2) if options.json else show(result))
     return 0
 

@@ -139,12 +139,52 @@ def test_a_wrong_backend_is_not_measured(monkeypatch, capsys):
     assert captured.out == ""
 
 
-@pytest.mark.parametrize("arguments", ["--batch 0", "--rounds 0", "--items -1"])
-def test_sizes_below_one_are_bad_arguments(arguments, capsys):
-    assert run(arguments) == 2
-    assert "at least 1" in capsys.readouterr().err
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        ("--batch 0", "--batch is 0; it must be at least 1"),
+        ("--rounds 0", "--rounds is 0"),
+        ("--items -1", "--items is -1"),
+        ("--items 0", "--items is 0"),
+        ("--vocabulary 0", "--vocabulary is 0"),
+        ("--threads 0", "--threads is 0"),
+        ("--length 0", "--length is 0; it must be at least 2"),
+        ("--vocabulary 1 --length 1 --items 100", "--length is 1"),
+        ("--vocabulary 8192 --length 5", "--vocabulary to the power of --length"),
+        ("--dtype int8", "--dtype"),
+        ("--no-such-option", "--no-such-option"),
+        ("--batch many", "--batch"),
+    ],
+)
+def test_bad_arguments_are_one_line(arguments, says, capsys):
+    with pytest.raises(SystemExit) as ended:
+        run(arguments)
+    assert ended.value.code == 2
+    assert says in complaint(capsys)
 
 
-def test_an_unknown_backend_fails_in_one_line(capsys):
-    assert run("--backend nothing --items 500 --vocabulary 20 --length 2 --rounds 1") == 1
-    assert "not installed" in capsys.readouterr().err
+@pytest.mark.parametrize("backend", ["nothing", "torch:nowhere", "torch?speed=9", "?"])
+def test_a_backend_that_is_not_there_is_a_bad_argument(backend, capsys):
+    code = run(f"--backend {backend} --items 500 --vocabulary 20 --length 2 --rounds 1")
+    assert code == 2
+    assert backend.rpartition(":")[2][:5] in complaint(capsys)
+
+
+def test_more_beams_than_candidates_are_measured(capsys):
+    assert run("--items 9 --vocabulary 3 --length 2 --batch 1 --beams 16 --rounds 1 --json") == 0
+    assert json.loads(capsys.readouterr().out)["beams"] == 16
+
+
+def test_a_trie_of_one_level_is_refused():
+    with pytest.raises(ValueError, match="pair of levels"):
+        ScoreFirstTrie(np.zeros((1, 1), np.int32), 1, "cpu")
+
+
+def complaint(capsys: pytest.CaptureFixture[str]) -> str:
+    """The one line on stderr."""
+    captured = capsys.readouterr()
+    lines = captured.err.splitlines()
+    assert len(lines) == 1, captured.err
+    assert lines[0].startswith("beamsieve: ")
+    assert captured.out == ""
+    return lines[0]
