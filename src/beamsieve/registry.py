@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 from importlib.metadata import EntryPoint, entry_points
 from urllib.parse import parse_qsl, urlencode
 
-from beamsieve.errors import BackendError
+from beamsieve.errors import BackendError, BeamsieveError
 from beamsieve.interface import Backend
 
 GROUP = "beamsieve.backends"
@@ -123,11 +123,27 @@ def open_backend(
 def _open(
     spec: BackendSpec, refuse: Callable[[Backend], str | None] | None
 ) -> tuple[Backend, BackendSpec]:
-    backend = load_class(spec.name)(spec.device, spec.options)
+    backend = _constructed(spec)
     reason = None if refuse is None else refuse(backend)
     if reason:
         raise BackendError(reason)
     return backend, BackendSpec(spec.name, backend.device, spec.options)
+
+
+def _constructed(spec: BackendSpec) -> Backend:
+    kind = load_class(spec.name)
+    try:
+        return kind(spec.device, spec.options)
+    except BeamsieveError:
+        raise
+    except (Exception, SystemExit) as error:
+        raise BackendError(
+            f"The backend {spec.name!r} cannot be opened: {_one_line(error)}."
+        ) from error
+
+
+def _one_line(error: BaseException) -> str:
+    return " ".join(f"{type(error).__name__}: {error}".split()).rstrip(".:")
 
 
 def _open_best(
@@ -173,9 +189,9 @@ def load_class(name: str) -> type[Backend]:
     point = points[name]
     try:
         loaded = point.load()
-    except Exception as error:
+    except (Exception, SystemExit) as error:  # a module may end the program where it has no driver
         raise BackendError(
-            f"The backend {name!r} cannot be imported: {type(error).__name__}: {error}. "
+            f"The backend {name!r} cannot be imported: {_one_line(error)}. "
             f"Install what it needs with: {_pip_line(point, error)}"
         ) from error
     if not (isinstance(loaded, type) and issubclass(loaded, Backend)):
@@ -205,12 +221,12 @@ def _checked(info: BackendInfo, point: EntryPoint) -> BackendInfo:
     devices: tuple[str, ...] = ()
     error, install = "", ""
     try:
-        devices = load_class(info.name)(None, {}).capabilities.devices
+        devices = _constructed(BackendSpec(info.name)).capabilities.devices
     except BackendError as failure:
-        error = str(failure)
+        error = " ".join(str(failure).split())
         install = _pip_line(point, failure.__cause__)
-    except Exception as failure:  # one broken backend must not hide the others
-        error = f"{type(failure).__name__}: {failure}"
+    except (Exception, SystemExit) as failure:  # one broken backend must not hide the others
+        error = _one_line(failure)
     return BackendInfo(
         info.name, info.target, info.distribution, devices, error, install, checked=True
     )
