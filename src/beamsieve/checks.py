@@ -8,11 +8,21 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from beamsieve.errors import BackendError, InputError
-from beamsieve.interface import Backend, Beams, Normalize, RequestFilters, StepInputs
+from beamsieve.errors import BackendError, InputError, RequestError
+from beamsieve.interface import (
+    Backend,
+    Beams,
+    Candidates,
+    Normalize,
+    RequestFilters,
+    StepInputs,
+)
 
 if TYPE_CHECKING:
     from beamsieve.index import Index
+
+LARGEST_STEP = 1 << 24
+"""The most places, batch times width, of one step: about a gigabyte of beams."""
 
 
 def dtype_name(array: Any) -> str:
@@ -53,7 +63,7 @@ def varies_in_length(index: Index) -> bool:
 
 
 def given_prefixes(
-    index: Index, prefix: Any, batch: int
+    index: Index, prefix: Sequence[Sequence[Any]] | None, batch: int
 ) -> tuple[NDArray[np.int32], NDArray[np.int64], NDArray[np.bool_]]:
     """The requests' prefixes as arrays: tokens [B, p], rows [B] (-1 where unknown), finished [B].
 
@@ -201,18 +211,18 @@ def step_inputs(
     return StepInputs(width, hidden, head, bias, logits, bonus, nudge)
 
 
-def selection_keys(backend: Backend, scores: Any, key: Any) -> Any:
-    """The keys of ``select`` on the backend's device, shaped as the candidates' scores."""
-    keys = backend.asarray(key, what="key")
-    if tuple(keys.shape) != tuple(scores.shape):
+def slot_values(backend: Backend, rows: Any, values: Any, what: str) -> Any:
+    """Scores or keys of ``select`` on the backend's device, one per slot of ``rows``."""
+    array = backend.asarray(values, what=what)
+    if tuple(array.shape) != tuple(rows.shape):
         raise InputError(
-            f"key has the shape {tuple(keys.shape)}; these candidates need {tuple(scores.shape)}."
+            f"{what} has the shape {tuple(array.shape)}; these candidates need {tuple(rows.shape)}."
         )
-    _check_float32(keys, "key")
-    return keys
+    _check_float32(array, what)
+    return array
 
 
-def width_for(backend: Backend, width: Any) -> int:
+def width_for(backend: Backend, width: Any, batch: int) -> int:
     """A step's width, refused where the backend cannot keep so many."""
     wanted = whole_number(width, "width")
     largest = backend.capabilities.largest_width
@@ -220,7 +230,143 @@ def width_for(backend: Backend, width: Any) -> int:
         raise BackendError(
             f"The backend {backend.name!r} keeps {largest} beams at most, not {wanted}."
         )
+    places_for(batch, wanted)
     return wanted
+
+
+def places_for(batch: int, width: int) -> int:
+    """``batch``, refused where so many requests with so many beams pass what a step may hold."""
+    if batch * width > LARGEST_STEP:
+        raise InputError(
+            f"{batch} requests with {width} beams each are {batch * width} places, and a step "
+            f"holds {LARGEST_STEP} at most: take a smaller width or batch."
+        )
+    return batch
+
+
+def widths_for(backend: Backend, widths: Any, levels: int, batch: int) -> list[int]:
+    """One width per level that is left."""
+    if isinstance(widths, (str, bytes)) or not isinstance(widths, Iterable):
+        raise InputError(f"widths is {widths!r}; give a list of one width per level.")
+    try:
+        given = list(widths)
+    except TypeError:  # an array without dimensions calls itself iterable
+        raise InputError(f"widths is {widths!r}; give a list of one width per level.") from None
+    if len(given) != levels:
+        raise InputError(
+            f"widths has {len(given)} entries, but {levels} levels are left to decode: give one "
+            f"per level."
+        )
+    return [width_for(backend, width, batch) for width in given]
+
+
+def heads_for(backend: Backend, head: Any, levels: int) -> list[Any]:
+    """The head of each level that is left: from a list, one array [L, V, d], or one for all."""
+    if isinstance(head, (list, tuple)):
+        heads = list(head)
+    else:
+        array = backend.asarray(head, what="head")
+        heads = [array[at] for at in range(array.shape[0])] if array.ndim == 3 else [array] * levels
+    if len(heads) != levels:
+        raise InputError(
+            f"head holds {len(heads)} heads, but {levels} levels are left to decode: give one per "
+            f"level."
+        )
+    return heads
+
+
+def level_head(backend: Backend, beams: Beams, head: Any) -> Any:
+    """The head [V, d] of the level that the beams are about to decode."""
+    array = backend.asarray(head, what="head")
+    level, vocabulary = beams.step + 1, beams.search.index.codebooks[beams.step]
+    if array.ndim != 2 or array.shape[0] != vocabulary or array.shape[1] < 1:
+        raise InputError(
+            f"head has the shape {tuple(array.shape)}; level {level} has a codebook of "
+            f"{vocabulary} tokens, so it must be ({vocabulary}, d)."
+        )
+    _check_dtype(backend, array, "head")
+    return array
+
+
+def own_beams(backend: Backend, beams: Any) -> None:
+    """Refuse what is no beams, and beams that another backend or device began."""
+    if not isinstance(beams, Beams):
+        raise InputError(
+            f"beams is a {type(beams).__name__}; give what begin, step, select or search returned."
+        )
+    began = beams.search.backend
+    if began is None:
+        raise InputError("These beams come from no engine: begin their search with engine.begin.")
+    if type(began) is not type(backend) or began.device != backend.device:
+        raise InputError(
+            f"These beams are of the backend {began.name!r} on {began.device}, and this engine "
+            f"runs {backend.name!r} on {backend.device}: a search ends where it began."
+        )
+
+
+def own_candidates(beams: Beams, candidates: Any) -> None:
+    """Refuse what is no candidates, and candidates of other beams."""
+    if not isinstance(candidates, Candidates):
+        raise InputError(
+            f"candidates is a {type(candidates).__name__}; give what candidates returned."
+        )
+    if candidates.beams is not beams:
+        raise InputError(
+            "These candidates are not of these beams: give select the beams that candidates got."
+        )
+
+
+def an_index(index: Any) -> None:
+    """Refuse what is no index."""
+    from beamsieve.index import Index
+
+    if not isinstance(index, Index):
+        raise InputError(
+            f"index is a {type(index).__name__}; give an Index, from Index.build or Index.load."
+        )
+
+
+def a_request_list(requests: Any) -> None:
+    """Refuse what is no list of requests."""
+    if isinstance(requests, (str, bytes, Mapping)) or not (
+        hasattr(requests, "__len__") and hasattr(requests, "__getitem__")
+    ):
+        raise RequestError(
+            f"requests is a {type(requests).__name__}; give a list of one request (or None) each."
+        )
+
+
+def prefix_lists(prefix: Any) -> list[list[Any]]:
+    """The prefixes as a list of lists, one for each request.
+
+    Raises:
+        InputError: neither an array [B, p] nor a sequence of sequences.
+    """
+    given = _as_list(prefix)
+    if given is None:
+        raise InputError(
+            f"prefix is a {type(prefix).__name__}; give [B, p] tokens, one prefix per request."
+        )
+    prefixes = []
+    for b, one in enumerate(given):
+        tokens = _as_list(one)
+        if tokens is None:
+            raise InputError(
+                f"The prefix of request {b} is {one!r}; give [B, p] tokens, one prefix per request."
+            )
+        prefixes.append(tokens)
+    return prefixes
+
+
+def _as_list(values: Any) -> list[Any] | None:
+    """A list of a sequence's or an array's entries; None where it has none."""
+    if isinstance(values, Sequence):
+        return None if isinstance(values, (str, bytes)) else list(values)
+    try:
+        listed = values.tolist()
+    except (AttributeError, RuntimeError, TypeError, ValueError):
+        return None
+    return listed if isinstance(listed, list) else None
 
 
 def _check_dtype(backend: Backend, array: Any, what: str) -> None:

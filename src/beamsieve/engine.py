@@ -70,13 +70,19 @@ class Engine:
         normalize: Normalize = "catalog",
         plan: Plan | None = None,
     ) -> None:
-        if normalize not in get_args(Normalize):
+        checks.an_index(index)
+        if not isinstance(normalize, str) or normalize not in get_args(Normalize):
             raise InputError(
                 f"normalize is {normalize!r}; it must be one of {', '.join(get_args(Normalize))}."
             )
         self.normalize: Normalize = normalize
         if isinstance(backend, Backend):
             self._backend, self._name = backend, f"{backend.name}:{backend.device}"
+        elif backend is not None and not isinstance(backend, str):
+            raise BackendError(
+                f"backend is {backend!r}; give a config string such as 'torch:cpu', or an opened "
+                f"backend."
+            )
         else:
             self._backend, spec = open_backend(
                 backend, lambda opened: checks.cannot_serve(opened, index, normalize)
@@ -126,17 +132,26 @@ class Engine:
 
         Raises:
             BackendError: the backend cannot serve the new index; the old one stays.
+            InputError: no index; the old one stays.
         """
+        checks.an_index(index)
         loaded = self._load(index)
         with self._changes:
             self._loaded = loaded
 
     def use_plan(self, plan: Plan) -> None:
-        """Follow a plan from now on; steps of another shape are left to the backend.
+        """Follow a plan in the searches that begin from now on.
+
+        Searches that have begun end on the plan that they began on, or on none. Steps of another
+        shape than the plan's are left to the backend.
 
         Raises:
-            InputError: the plan was measured for another device, index or normalizer.
+            InputError: no plan, or the plan was measured for another device, index or normalizer.
         """
+        if not isinstance(plan, Plan):
+            raise InputError(
+                f"plan is a {type(plan).__name__}; give what warm_up returned or Plan.load read."
+            )
         with self._changes:
             loaded = self._loaded
             misfit = plan.misfit(
@@ -177,19 +192,29 @@ class Engine:
             RequestError: a request cannot be read.
             BackendError: the backend cannot decide what a request asks for.
         """
-        if prefix is not None and not isinstance(prefix, (list, tuple)):
-            prefix = prefix.tolist()
+        if prefix is not None:
+            prefix = checks.prefix_lists(prefix)
+        if requests is not None:
+            checks.a_request_list(requests)
         if batch is None:
             told = prefix if requests is None else requests
             if told is None:
                 raise InputError("begin needs batch, the number of requests.")
             batch = len(told)
-        batch = checks.whole_number(batch, "batch")
+        batch = checks.places_for(checks.whole_number(batch, "batch"), 1)
         loaded = self._loaded
         tokens, rows, finished = checks.given_prefixes(loaded.index, prefix, batch)
         targeting = checks.request_filters(self._backend, loaded.index, requests, batch)
         filters, asked = targeting or (None, None)
-        search = Search(loaded.index, loaded.tables, batch, filters, asked)
+        search = Search(
+            loaded.index,
+            loaded.tables,
+            batch,
+            filters,
+            asked,
+            backend=self._backend,
+            plan=loaded.plan,
+        )
         return self._backend.begin(search, tokens, rows, finished)
 
     def step(
@@ -222,7 +247,8 @@ class Engine:
             InputError: a wrong shape, dtype or device, or no level left.
             BackendError: the backend cannot do what is asked.
         """
-        width = checks.width_for(self._backend, width)
+        checks.own_beams(self._backend, beams)
+        width = checks.width_for(self._backend, width, beams.search.batch)
         inputs = checks.step_inputs(
             self._backend, beams, width, hidden, head, bias, logits, bonus, nudge
         )
@@ -244,26 +270,39 @@ class Engine:
         Arguments and errors are those of ``step``.
         """
         self._needs_halves()
+        checks.own_beams(self._backend, beams)
         inputs = checks.step_inputs(
             self._backend, beams, beams.width, hidden, head, bias, logits, bonus, None
         )
         inputs = replace(inputs, projection=self._planned(beams, inputs))
-        return self._backend.candidates(beams, inputs, self.normalize)
+        found = self._backend.candidates(beams, inputs, self.normalize)
+        return replace(found, beams=beams)
 
     def select(self, beams: Beams, candidates: Candidates, width: int, key: Any = None) -> Beams:
         """The second half: keep the ``width`` best candidates of each request.
 
         Args:
             beams: the beams that the candidates came from.
-            candidates: from ``candidates``.
+            candidates: from ``candidates``; its scores may be changed with
+                ``dataclasses.replace``.
             width: how many beams to keep per request.
             key: float32 [B, M, S], what to rank by; the candidates' scores when None.
+
+        Raises:
+            InputError: candidates of other beams, or a wrong shape, dtype or device.
+            BackendError: the backend cannot do what is asked.
         """
         self._needs_halves()
-        width = checks.width_for(self._backend, width)
+        checks.own_beams(self._backend, beams)
+        checks.own_candidates(beams, candidates)
+        width = checks.width_for(self._backend, width, beams.search.batch)
+        scores = checks.slot_values(
+            self._backend, candidates.rows, candidates.scores, "candidates.scores"
+        )
+        candidates = replace(candidates, scores=scores)
         keys = None
         if key is not None:
-            keys = checks.selection_keys(self._backend, candidates.scores, key)
+            keys = checks.slot_values(self._backend, candidates.rows, key, "key")
         return self._backend.select(beams, candidates, width, keys)
 
     def search(
@@ -285,12 +324,11 @@ class Engine:
         """
         beams = self.begin(batch, requests, prefix)
         levels = beams.search.index.length - beams.step
-        if len(widths) != levels:
+        if not callable(score):
             raise InputError(
-                f"widths has {len(widths)} entries, but {levels} levels are left to decode: give "
-                f"one per level."
+                f"score is a {type(score).__name__}; give a function of the step and the beams."
             )
-        for width in widths:
+        for width in checks.widths_for(self._backend, widths, levels, beams.search.batch):
             said = score(beams.step + 1, beams)
             if isinstance(said, tuple):
                 if not 2 <= len(said) <= 3:
@@ -315,6 +353,7 @@ class Engine:
         Raises:
             InputError: levels are left to decode, or k is below 1.
         """
+        checks.own_beams(self._backend, beams)
         k = checks.whole_number(k, "k")
         index = beams.search.index
         rows, finished, count, scores = (
@@ -347,31 +386,31 @@ class Engine:
         Args:
             batch: the number of requests to measure with.
             widths: one per level that the prefix leaves.
-            head: [V, d], or one such per level: the output embeddings, on the engine's device.
+            head: [V, d], or one such per level that the prefix leaves, as a list or in one array
+                [L, V, d]: the output embeddings, on the engine's device.
             prefix: as in ``begin``.
             repeats: how often each step is timed; the medians decide.
 
         Returns:
-            the plan, which the engine follows from now on.
+            the plan, which searches that begin from now on follow.
+
+        Raises:
+            InputError: widths or heads that do not fit the levels.
+            BackendError: the backend cannot keep so many beams.
         """
         backend = self._backend
         repeats = checks.whole_number(repeats, "repeats")
         beams = self.begin(batch, prefix=prefix)
         loaded = _Loaded(beams.search.index, beams.search.tables, None)
         start, levels = beams.step, beams.search.index.length - beams.step
-        heads = list(head) if isinstance(head, (list, tuple)) else [head] * levels
-        if len(widths) != levels or len(heads) != levels:
-            raise InputError(
-                f"{levels} levels are left to decode, with {len(widths)} widths and "
-                f"{len(heads)} heads: give one per level."
-            )
+        widths = checks.widths_for(backend, widths, levels, beams.search.batch)
+        heads = checks.heads_for(backend, head, levels)
         chooser = np.random.default_rng(0)
         dtype, size = "", 0
         steps: list[Projection] = []
         timings = []
         for width, given in zip(widths, heads, strict=True):
-            width = checks.width_for(backend, width)
-            table = backend.asarray(given, what="head")
+            table = checks.level_head(backend, beams, given)
             picks = chooser.integers(0, table.shape[0], beams.search.batch * beams.width)
             dtype, size = checks.dtype_name(table), int(table.shape[-1])
             hidden = table[picks.tolist()]
@@ -393,7 +432,7 @@ class Engine:
             size,
             beams.search.batch,
             start,
-            tuple(int(width) for width in widths),
+            tuple(widths),
             tuple(steps),
             tuple(timings),
         )
@@ -417,8 +456,9 @@ class Engine:
         return {projection: statistics.median(taken) for projection, taken in seconds.items()}
 
     def _planned(self, beams: Beams, inputs: StepInputs) -> Projection | None:
-        plan, hidden = self._loaded.plan, inputs.hidden
-        if plan is None or hidden is None or plan.fingerprint != beams.fingerprint:
+        # The engine's own plan may be a newer one: a search ends on what it began on.
+        plan, hidden = beams.search.plan, inputs.hidden
+        if plan is None or hidden is None:
             return None
         return plan.projection(
             beams.step,

@@ -23,6 +23,7 @@ from numpy.typing import NDArray
 
 if TYPE_CHECKING:
     from beamsieve.index import Index
+    from beamsieve.plan import Plan
 
 Normalize = Literal["all", "catalog", "eligible"]
 Projection = Literal["full", "selective"]
@@ -69,6 +70,10 @@ class Search:
     """The requests as the caller gave them, for the exact rules at the end; None likewise."""
     device_requests: Any = None
     """The same as the backend keeps it on its device."""
+    backend: Backend | None = field(default=None, repr=False)
+    """The backend that the engine began the search on."""
+    plan: Plan | None = field(default=None, repr=False)
+    """The plan that the search follows, whatever the engine follows later."""
 
 
 @dataclass(frozen=True)
@@ -122,11 +127,13 @@ class Candidates:
         scores: float32 [B, M, S]; cumulative (beam + log-probability + bonus), -inf where empty.
         rows: int64 [B, M, S]; the entry's position, which is its row in the next table; -1 where
             empty.
+        beams: whose candidates these are. The engine writes it, a backend leaves it out.
     """
 
     tokens: Array
     scores: Array
     rows: Array
+    beams: Beams | None = field(default=None, repr=False, compare=False)
 
 
 @dataclass(frozen=True)

@@ -176,8 +176,9 @@ def test_minus_zero_and_zero_are_equal_keys():
     index = bs.Index.build(bs.Catalog.from_arrays(np.arange(4)[:, None], codebooks=(4,)))
     engine = bs.Engine(index, backend="torch:cpu")
     keys = np.array([[[0.0, -0.0, 0.0, -0.0]]], np.float32)
-    found = engine.candidates(engine.begin(1), logits=np.zeros((1, 1, 4), np.float32))
-    beams = engine.select(engine.begin(1), found, 4, key=keys)
+    first = engine.begin(1)
+    found = engine.candidates(first, logits=np.zeros((1, 1, 4), np.float32))
+    beams = engine.select(first, found, 4, key=keys)
     assert beams.tokens[0, :, 0].tolist() == [0, 1, 2, 3]
 
 

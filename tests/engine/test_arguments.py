@@ -10,6 +10,7 @@ import pytest
 import torch
 
 import beamsieve as bs
+from beamsieve.checks import LARGEST_STEP
 from beamsieve.interface import Capabilities
 from beamsieve_backends.torch_dense import TorchBackend
 
@@ -209,3 +210,78 @@ def test_the_halves_are_refused_where_they_are_missing(index):
     engine = bs.Engine(index, backend=backend)
     with pytest.raises(bs.BackendError, match="two halves"):
         engine.candidates(engine.begin(1), logits=np.zeros((1, 1, 3), np.float32))
+
+
+@pytest.mark.parametrize(
+    "prefix", [[1, 2], np.array([1, 2]), [None, [1]], "12", ["1", "2"], [b"1", b"2"], 5, {0: [1]}]
+)
+def test_a_prefix_that_is_no_list_of_lists(engine, prefix):
+    for batch in (2, None):
+        with pytest.raises(bs.InputError, match="one prefix per request"):
+            engine.begin(batch, prefix=prefix)
+
+
+@pytest.mark.parametrize("requests", [5, "ab", {"country": "US"}, iter([None])])
+def test_requests_that_are_no_list(engine, requests):
+    for batch in (2, None):
+        with pytest.raises(bs.RequestError, match=r"requests is .*; give a list"):
+            engine.begin(batch, requests=requests)
+
+
+@pytest.mark.parametrize("widths", [5, None, "333", np.array(3)])
+def test_widths_that_are_no_list(engine, heads, widths):
+    with pytest.raises(bs.InputError, match="give a list of one width per level"):
+        engine.search(lambda step, beams: None, widths=widths, batch=1)
+    with pytest.raises(bs.InputError, match="give a list of one width per level"):
+        engine.warm_up(1, widths, heads)
+
+
+def test_a_score_that_is_no_function(engine):
+    with pytest.raises(bs.InputError, match="score is a NoneType"):
+        engine.search(None, widths=[1, 1, 1], batch=1)
+
+
+@pytest.mark.parametrize("junk", [None, "index.safetensors", 5])
+def test_an_index_that_is_none(engine, junk):
+    with pytest.raises(bs.InputError, match="give an Index"):
+        bs.Engine(junk, backend="torch:cpu")
+    kept = engine.index
+    with pytest.raises(bs.InputError, match="give an Index"):
+        engine.replace(junk)
+    assert engine.index is kept
+
+
+@pytest.mark.parametrize("junk", [5, TorchBackend, ["torch"]])
+def test_a_backend_that_is_none(index, junk):
+    with pytest.raises(bs.BackendError, match="give a config string"):
+        bs.Engine(index, backend=junk)
+
+
+@pytest.mark.parametrize("junk", [None, "plan.json", {}])
+def test_a_plan_that_is_none(engine, junk):
+    with pytest.raises(bs.InputError, match="give what warm_up returned"):
+        engine.use_plan(junk)
+
+
+@pytest.mark.parametrize("config", ["torch:cpu", "reference"])
+def test_a_sparse_tensor(index, config):
+    engine = bs.Engine(index, backend=config)
+    with pytest.raises(bs.InputError, match=r"logits (is a sparse|cannot be read)"):
+        engine.step(engine.begin(1), 2, logits=torch.zeros(1, 1, 3).to_sparse())
+
+
+@pytest.mark.parametrize("config", ["torch:cpu", "reference"])
+@pytest.mark.parametrize("width", [2**63, 10**9, LARGEST_STEP // 2 + 1])
+def test_more_places_than_a_step_holds(index, config, width):
+    engine = bs.Engine(index, backend=config)
+    beams = engine.begin(2)
+    logits = np.zeros((2, 1, 3), np.float32)
+    says = f"a step holds {LARGEST_STEP} at most"
+    with pytest.raises(bs.InputError, match=says):
+        engine.step(beams, width, logits=logits)
+    with pytest.raises(bs.InputError, match=says):
+        engine.select(beams, engine.candidates(beams, logits=logits), width)
+    with pytest.raises(bs.InputError, match=says):
+        engine.search(lambda step, beams: logits, widths=[2, 2, width], batch=2)
+    with pytest.raises(bs.InputError, match=says):
+        engine.begin(2 * width)

@@ -105,6 +105,41 @@ def test_a_broken_backend_hides_no_other(plugins):
     assert found["reference"].devices == ("cpu",)
 
 
+@pytest.mark.parametrize(
+    "source",
+    [
+        "raise SystemExit('no driver')",
+        "raise ImportError('no\\n  driver\\n')",
+        "import sys\nclass Half: pass\nsys.exit('no driver')",
+        "from beamsieve_backends.reference import ReferenceBackend\n"
+        "class Plugin(ReferenceBackend):\n"
+        "    def __init__(self, *given): raise SystemExit('no\\ndriver')",
+        "from beamsieve_backends.reference import ReferenceBackend\n"
+        "class Plugin(ReferenceBackend):\n"
+        "    @property\n"
+        "    def capabilities(self): raise SystemExit('no\\ndriver')",
+    ],
+)
+def test_a_backend_that_ends_the_program_is_shown_in_one_line(plugins, source):
+    plugins("quitter", source)
+    found = {info.name: info for info in list_backends(check=True)}
+    assert "no driver" in found["quitter"].error
+    assert "\n" not in found["quitter"].error
+    assert found["reference"].error == ""
+
+
+@pytest.mark.parametrize("failure", ["SystemExit('no\\ndriver')", "OSError('no\\ndriver')"])
+def test_a_backend_that_fails_as_it_opens_is_refused_in_one_line(plugins, failure):
+    plugins(
+        "quitter",
+        "from beamsieve_backends.reference import ReferenceBackend\n"
+        "class Plugin(ReferenceBackend):\n"
+        f"    def __init__(self, *given): raise {failure}",
+    )
+    with pytest.raises(bs.BackendError, match=r"cannot be opened: \w+: no driver\.$"):
+        open_backend("quitter")
+
+
 def test_an_entry_point_that_is_no_backend_is_refused(plugins):
     plugins("odd", "class Plugin: pass")
     with pytest.raises(bs.BackendError, match="no subclass of"):
@@ -154,6 +189,7 @@ def test_a_named_backend_never_falls_back():
     [
         ("torch:tpu", "no device that PyTorch knows"),
         ("torch:meta", "runs on cpu and cuda"),
+        ("torch:cpu:7", "There is no device 'cpu:7'"),
         ("torch:cuda:99", "There is no device 'cuda:99'"),
         ("torch:cpu?colour=red", "no option 'colour'"),
         ("torch:cpu?tile=3", "power of two"),

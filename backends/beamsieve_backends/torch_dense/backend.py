@@ -230,6 +230,8 @@ class TorchBackend(Backend):
     def asarray(self, value: Any, *, what: str) -> Tensor:
         """Tensors as they are; DLPack and NumPy arrays without a copy where they allow it."""
         tensor = value if isinstance(value, Tensor) else _imported(value, what)
+        if tensor.layout != torch.strided or tensor.is_nested:
+            raise InputError(f"{what} is a sparse or nested tensor; give a dense one.")
         if tensor.device != self._device:
             raise InputError(
                 f"{what} is on {tensor.device}, but this engine runs on {self.device}; move it "
@@ -284,6 +286,8 @@ def _device(wanted: str | None) -> torch.device:
             f"{wanted!r} is no device that PyTorch knows; give cpu or cuda."
         ) from None
     if device.type == "cpu":
+        if device.index:
+            raise BackendError(f"There is no device {wanted!r}: PyTorch has one cpu; give cpu.")
         return torch.device("cpu")
     if device.type != "cuda":
         raise BackendError(f"The backend 'torch' runs on cpu and cuda, not on {wanted!r}.")
