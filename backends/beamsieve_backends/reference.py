@@ -141,7 +141,8 @@ class ReferenceBackend(Backend):
             if hasattr(value, "__array_interface__"):
                 return np.asarray(value)
         except (BufferError, RuntimeError, TypeError, ValueError) as error:
-            raise InputError(f"{what} cannot be read as a NumPy array: {error}.") from error
+            why = " ".join(str(error).split()).rstrip(".")
+            raise InputError(f"{what} cannot be read as a NumPy array: {why}.") from error
         raise InputError(
             f"{what} is a {type(value).__name__}; give an array (NumPy, or anything with DLPack)."
         )

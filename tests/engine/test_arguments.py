@@ -285,3 +285,9 @@ def test_more_places_than_a_step_holds(index, config, width):
         engine.search(lambda step, beams: logits, widths=[2, 2, width], batch=2)
     with pytest.raises(bs.InputError, match=says):
         engine.begin(2 * width)
+
+
+def test_why_an_array_cannot_be_read_ends_in_one_full_stop(engine):
+    with pytest.raises(bs.InputError, match=r"cannot be read as a tensor: .*[^.]\.$") as refused:
+        engine.step(engine.begin(1), 2, logits=np.zeros((1, 1, 3), object))
+    assert "\n" not in str(refused.value)

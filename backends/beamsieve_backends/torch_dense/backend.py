@@ -269,7 +269,8 @@ def _imported(value: Any, what: str) -> Tensor:
         if hasattr(value, "__cuda_array_interface__"):
             return torch.as_tensor(value)
     except (AssertionError, BufferError, RuntimeError, TypeError, ValueError) as error:
-        raise InputError(f"{what} cannot be read as a tensor: {error}.") from error
+        why = " ".join(str(error).split()).rstrip(".")
+        raise InputError(f"{what} cannot be read as a tensor: {why}.") from error
     raise InputError(
         f"{what} is a {type(value).__name__}; give a tensor or array (anything with DLPack or the "
         f"array interface)."
