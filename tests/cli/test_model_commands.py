@@ -120,7 +120,7 @@ def test_histories_may_call_their_columns_otherwise(run, trained, tmp_path):
         (["train", "catalog.csv", "index", "-o", "new"], 1, "history"),
         (["train", "histories.jsonl", "catalog.csv", "-o", "new"], 1, "no beamsieve index"),
         (["train", "histories.jsonl", "index", "-o", "no/new"], 2, "the folder no"),
-        (["train", "histories.jsonl", "index", "-o", "new", "--minutes", "0"], 1, "minutes"),
+        (["train", "histories.jsonl", "index", "-o", "new", "--minutes", "0"], 2, "minutes"),
         (["train", "histories.jsonl", "index", "-o", "new", "--device", "abacus"], 2, "abacus"),
         (["train", "histories.jsonl", "index", "-o", "new", "--column", "x=y"], 2, "--column"),
     ],
@@ -155,3 +155,25 @@ def test_an_interrupted_training_resumes(trained, tmp_path):
         [*words, "--resume", "--epochs", "2", "--json"], capture_output=True, text=True, check=True
     )
     assert json.loads(done.stdout)["epochs"] >= 2
+
+
+@pytest.mark.parametrize(
+    ("option", "value", "says"),
+    [
+        ("--seed", "99999999999999999999", "--seed"),
+        ("--threads", "99999999999", "--threads"),
+        ("--device", "meta", "torch cannot use 'meta'"),
+        ("--device", "hpu", "torch cannot use 'hpu'"),
+        ("--learning-rate", "inf", "learning_rate is inf"),
+        ("--dropout", "2", "dropout is 2.0"),
+        ("--model-width", "7", "must divide by heads"),
+    ],
+)
+def test_a_value_that_training_cannot_use_is_a_bad_argument(
+    run, trained, tmp_path, option, value, says
+):
+    words = ["train", trained / "histories.jsonl", trained / "index", "-o", tmp_path / "x"]
+    outcome = run(*words, option, value)
+    assert outcome.code == 2
+    assert says in outcome.complaint
+    assert list(tmp_path.iterdir()) == []

@@ -127,3 +127,24 @@ def test_recommend_keeps_to_the_requests(run, files):
     assert "Request 1" in run(*words).complaint
     requests.write_text("null\n{\n")
     assert "line 2" in run(*words).complaint
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        "--dynamic 0.5,inf",
+        "--dynamic 0.5,2.7",
+        "--dynamic 0.5,0",
+        "--dynamic 1.5,8",
+        "--dynamic nan,8",
+        "--dynamic 0.5",
+        "--dynamic 0.5,8,9",
+        "--static 8,0,8",
+        "--static 8,8,8 --dynamic 0.5,8",
+    ],
+)
+def test_parts_that_are_no_numbers_of_parts(run, catalog, tmp_path, words):
+    outcome = run("build", catalog, "-o", tmp_path / "x", *words.split())
+    assert outcome.code == 2
+    assert words.split()[0] in outcome.complaint
+    assert not (tmp_path / "x").exists()

@@ -168,7 +168,7 @@ def test_a_loss_that_is_no_number_stops_and_the_last_good_checkpoint_stays(tmp_p
         return real(self, *args, **options) * (float("nan") if calls == 3 else 1.0)
 
     monkeypatch.setattr(Deco, "loss", turns_bad)
-    with pytest.raises(TrainingError, match=r"nan in step 8 \(epoch 2\)"):
+    with pytest.raises(TrainingError, match=r"step 8 \(epoch 2\); the checkpoint of epoch 1 stays"):
         train(HISTORIES, INDEX, path, config=CONFIG, settings=SETTINGS, resume=True)
     assert path.read_bytes() == before
     monkeypatch.undo()
@@ -214,6 +214,18 @@ def test_long_histories_are_trained_in_pieces(tmp_path):
     assert (report.split, report.transitions) == (1, 22)
 
 
+def test_a_loss_that_is_no_number_in_the_first_epoch_leaves_no_checkpoint(tmp_path):
+    settings = replace(SETTINGS, learning_rate=1e30, warm_up_steps=1)
+    with pytest.raises(TrainingError, match="no checkpoint was written"):
+        train(HISTORIES, INDEX, tmp_path / "m", config=CONFIG, settings=settings)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_the_largest_seed_trains(tmp_path):
+    settings = replace(SETTINGS, epochs=1, seed=(1 << 32) - 1)
+    assert train(HISTORIES, INDEX, tmp_path / "m", config=CONFIG, settings=settings).epochs == 1
+
+
 @pytest.mark.parametrize(
     ("change", "said"),
     [
@@ -222,7 +234,11 @@ def test_long_histories_are_trained_in_pieces(tmp_path):
         ({"label_smoothing": 1.0}, "label_smoothing is 1.0"),
         ({"average": -0.1}, "average is -0.1"),
         ({"learning_rate": 0.0}, "learning_rate is 0.0"),
+        ({"learning_rate": float("inf")}, "learning_rate is inf"),
+        ({"weight_decay": float("inf")}, "weight_decay inf"),
         ({"minutes": 0.0}, "minutes is 0.0"),
+        ({"seed": -1}, "seed is -1"),
+        ({"seed": 1 << 32}, "seed is 4294967296"),
         ({"threads": 0}, "threads is 0"),
     ],
 )

@@ -11,13 +11,12 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar
 
 import typer
 
+from beamsieve.cli.descriptions import show_catalog, show_index
 from beamsieve.cli.failures import fail
 from beamsieve.cli.output import (
     JsonOption,
     named_columns,
     print_json,
-    print_pairs,
-    print_table,
     progress,
     readable,
     readable_bytes,
@@ -119,9 +118,11 @@ def build(
     )
     check_regular(output)
     parts = _numbers("--static", static, int, "one number of parts per level, as 64,64,32,8")
-    fill = _numbers("--dynamic", dynamic, float, "a fill from 0 to 1 and a number, as 0.5,8")
-    if fill is not None and len(fill) != 2:
-        raise typer.BadParameter("write a fill and a number, as 0.5,8", param_hint="--dynamic")
+    if parts is not None and min(parts) < 1:
+        raise typer.BadParameter(f"{static!r} has a number below 1", param_hint="--static")
+    fill = _dynamic(dynamic)
+    if parts is not None and fill is not None:
+        raise typer.BadParameter("give --static or --dynamic, not both")
     declared = () if attributes is None else _attributes(attributes)
     sizes = _sizes(codebooks)
     rows = _read(catalog, format, sizes, end_token, on_error, rejects, column, declared)
@@ -130,7 +131,7 @@ def build(
             rows,
             layout=layout,
             static=parts,
-            dynamic=None if fill is None else (fill[0], int(fill[1])),
+            dynamic=fill,
             progress=report,
         )
         # Through a link, which stays one.
@@ -166,14 +167,14 @@ def inspect(
         if json:
             print_json({"index": file} | stats)
         else:
-            _show_index(file, stats)
+            show_index(file, stats)
         return
     sizes = _sizes(codebooks)
     report = _read(file, format, sizes, end_token, on_error, None, column).report.as_dict()
     if json:
         print_json({"catalog": file} | report)
     else:
-        _show_catalog(report)
+        show_catalog(report)
 
 
 def verify(
@@ -291,6 +292,22 @@ def _numbers(option: str, text: str | None, kind: type[Number], what: str) -> li
         raise typer.BadParameter(f"{text!r} is not {what}", param_hint=option) from None
 
 
+def _dynamic(text: str | None) -> tuple[float, int] | None:
+    if text is None:
+        return None
+    try:
+        fill, most = text.split(",")
+        read = float(fill), int(most)
+        if not (0 <= read[0] <= 1 and read[1] >= 1):
+            raise ValueError
+    except ValueError:
+        raise typer.BadParameter(
+            f"{text!r} is not a fill from 0 to 1 and a whole number from 1, as 0.5,8",
+            param_hint="--dynamic",
+        ) from None
+    return read
+
+
 def _attributes(path: Path) -> Sequence[Attribute]:
     from beamsieve.targeting.attributes import read_attributes
 
@@ -321,82 +338,3 @@ def _user_codebooks(index: Index) -> tuple[int, ...]:
     if not index.end_token:
         return index.codebooks
     return tuple(size - 1 for size in index.codebooks[:-1])
-
-
-def _show_index(path: Path, stats: dict[str, Any]) -> None:
-    print_pairs(
-        {
-            "index": path,
-            "semantic IDs": stats["sids"],
-            "items": stats["items"],
-            "end token": stats["end_token"],
-            "on the device": readable_bytes(stats["device_bytes"]),
-            "on the host": readable_bytes(stats["host_bytes"]),
-            "fingerprint": stats["fingerprint"],
-        }
-    )
-    print_table(
-        ("step", "codebook", "rows", "entries", "widest", "layout", "bytes"),
-        [
-            (
-                *(table[name] for name in ("step", "vocabulary", "rows", "entries", "widest")),
-                table["layout"],
-                readable_bytes(table["bytes"]),
-            )
-            for table in stats["tables"]
-        ],
-    )
-    if "matchers" in stats:
-        names = list(stats["matchers"][0]["distinct_rows"])
-        print_table(
-            (
-                *("step", "matchers"),
-                *(f"{name}: {what}" for name in names for what in ("distinct", "fill")),
-                *("bytes", "not shared"),
-            ),
-            [
-                (
-                    *(step["step"], step["parts"]),
-                    *(step[what][name] for name in names for what in ("distinct_rows", "fill")),
-                    readable_bytes(step["bytes"]),
-                    readable_bytes(step["bytes_before"]),
-                )
-                for step in stats["matchers"]
-            ],
-        )
-
-
-def _show_catalog(report: dict[str, Any]) -> None:
-    shared = report["collisions"]
-    print_pairs(
-        {
-            "catalog": report["source"],
-            "rows": report["rows"],
-            "rows left out": sum(report["rejected"].values()),
-            "items": report["items"],
-            "semantic IDs": report["sids"],
-            "repeated rows": report["duplicates"],
-            "shared semantic IDs": f"{readable(shared['groups'])} (of {readable(shared['items'])} "
-            f"items, at most {shared['largest']} on one)",
-            "items with several": report["multi_path_items"],
-            "tokens per semantic ID": ", ".join(
-                f"{depth}: {readable(count)}" for depth, count in report["depths"].items()
-            ),
-            "tables, once built": readable_bytes(report["index_bytes"]["best"]),
-        }
-    )
-    print_table(
-        (
-            *("level", "codebook", "used", "rows", "children: mean", "median", "p99", "max"),
-            *("layout", "dense", "sparse"),
-        ),
-        [
-            (
-                *(level[name] for name in ("level", "codebook", "tokens_used", "rows")),
-                *(level[f"{name}_children"] for name in ("mean", "median", "p99", "max")),
-                level["layout"],
-                *(readable_bytes(level["bytes"][layout]) for layout in ("dense", "sparse")),
-            )
-            for level in report["levels"]
-        ],
-    )

@@ -26,6 +26,9 @@ if TYPE_CHECKING:
     from beamsieve.models.data import Histories
     from beamsieve.models.serving import Recommendation
 
+LARGEST_SEED = 2**32 - 1
+MOST_THREADS = 1024
+
 HistoriesArgument = Annotated[
     Path,
     typer.Argument(
@@ -73,9 +76,10 @@ def train(
     dropout: Annotated[float, typer.Option(help="The model's.")] = 0.2,
     model_width: Annotated[int, typer.Option(min=1, help="Of backbone and decoder.")] = 64,
     layers: Annotated[int, typer.Option(min=1, help="Of the backbone.")] = 2,
-    seed: Annotated[int, typer.Option(min=0, help="Of everything random.")] = 0,
+    seed: Annotated[int, typer.Option(min=0, max=LARGEST_SEED, help="Of everything random.")] = 0,
     threads: Annotated[
-        int | None, typer.Option(min=1, help="CPU threads; torch's own choice by default.")
+        int | None,
+        typer.Option(min=1, max=MOST_THREADS, help="CPU threads; torch's own choice by default."),
     ] = None,
     device: Annotated[str, typer.Option(help="cpu, cuda or cuda:0.")] = "cpu",
     unknown: UnknownOption = "skip",
@@ -86,6 +90,7 @@ def train(
     json: JsonOption = False,
 ) -> None:
     """Train a small generator on histories of an index's items."""
+    from beamsieve.errors import InputError
     from beamsieve.models.deco import DecoConfig
     from beamsieve.models.resuming import state_path
     from beamsieve.models.training import TrainingSettings
@@ -98,21 +103,24 @@ def train(
     )
     check_regular(output)
     _check_device(device)
-    config = DecoConfig(
-        width=model_width, decoder_width=model_width, layers=layers, dropout=dropout
-    )
-    settings = TrainingSettings(
-        epochs=epochs,
-        minutes=minutes,
-        batch=batch,
-        learning_rate=learning_rate,
-        patience=patience,
-        drop_history=drop_history,
-        label_smoothing=label_smoothing,
-        seed=seed,
-        threads=threads,
-        device=device,
-    )
+    try:
+        config = DecoConfig(
+            width=model_width, decoder_width=model_width, layers=layers, dropout=dropout
+        )
+        settings = TrainingSettings(
+            epochs=epochs,
+            minutes=minutes,
+            batch=batch,
+            learning_rate=learning_rate,
+            patience=patience,
+            drop_history=drop_history,
+            label_smoothing=label_smoothing,
+            seed=seed,
+            threads=threads,
+            device=device,
+        )
+    except InputError as error:
+        raise typer.BadParameter(str(error)) from error
     report = train_model(
         _read(histories, column),
         index,
@@ -253,8 +261,9 @@ def _check_device(device: str) -> None:
     import torch
 
     try:
-        torch.zeros(1, device=device)
-    except (RuntimeError, AssertionError) as error:
+        # A device such as "meta" makes tensors, but computes nothing.
+        torch.zeros(1, device=device).item()
+    except (RuntimeError, AssertionError, ImportError) as error:
         reason = str(error).partition("\n")[0]
         raise typer.BadParameter(
             f"torch cannot use {device!r}: {reason}", param_hint="--device"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -30,7 +31,7 @@ class TrainingSettings:
         patience: epochs without a better validation loss before training stops.
         validation_share: share of the histories whose last item is held out; 0 for none, and then
             the last epoch's weights are the ones saved.
-        seed: of everything random.
+        seed: of everything random; from 0 to 2**32 - 1.
         threads: of torch; None leaves torch's own choice.
         device: "cpu", "cuda" or "cuda:0".
 
@@ -60,13 +61,15 @@ class TrainingSettings:
         for name in ("label_smoothing", "drop_history", "average", "validation_share"):
             if not 0 <= getattr(self, name) < 1:
                 raise InputError(f"{name} is {getattr(self, name)}; give a share from 0 up to 1.")
-        if not (self.learning_rate > 0 and self.weight_decay >= 0):
+        if not (0 < self.learning_rate < math.inf and 0 <= self.weight_decay < math.inf):
             raise InputError(
                 f"learning_rate is {self.learning_rate} and weight_decay {self.weight_decay}; "
-                "the first must be above 0, the second not below."
+                "the first must be above 0, the second not below, and both finite."
             )
         if self.minutes is not None and not self.minutes > 0:
             raise InputError(f"minutes is {self.minutes}; give more than 0, or None for no limit.")
+        if not 0 <= self.seed < 1 << 32:
+            raise InputError(f"seed is {self.seed}; give one from 0 to 2**32 - 1.")
         if self.threads is not None and self.threads < 1:
             raise InputError(f"threads is {self.threads}; give at least 1.")
 

@@ -70,7 +70,8 @@ def train(
     Raises:
         InputError: the histories cannot be used, or a setting is out of range.
         CheckpointError: a file cannot be written, or the state to resume is another training's.
-        TrainingError: the loss is no number any more. The last good checkpoint stays.
+        TrainingError: the loss is no number any more. The best checkpoint so far, if there is
+                one, stays.
     """
     config = config or DecoConfig()
     settings = settings or TrainingSettings()
@@ -175,7 +176,7 @@ class _Run:
             if done.epoch and done.seconds + longest_epoch > limit:
                 return done, "minutes"
             began = time.monotonic()
-            step = self._epoch(done.epoch + 1, done.step, bar)
+            step = self._epoch(done, bar)
             loss = self._validate()
             seconds = time.monotonic() - began
             longest_epoch = max(longest_epoch, seconds)
@@ -188,9 +189,10 @@ class _Run:
             bar.note(f"validation {loss:.3f}, best {done.best_loss:.3f} in {done.best_epoch}")
         return done, "epochs"
 
-    def _epoch(self, epoch: int, step: int, bar: Bar) -> int:
+    def _epoch(self, done: Progress, bar: Bar) -> int:
         """One pass over the training data; the number of steps made so far."""
         settings = self.settings
+        epoch, step = done.epoch + 1, done.step
         torch.manual_seed((settings.seed << 24) + epoch)
         batches = training_batches(
             self.training,
@@ -208,9 +210,14 @@ class _Run:
             loss = self._loss(self.model, batch, settings.label_smoothing)
             value = loss.item()
             if not math.isfinite(value):
+                left = (
+                    f"the checkpoint of epoch {done.best_epoch} stays"
+                    if done.best_epoch
+                    else "no checkpoint was written"
+                )
                 raise TrainingError(
-                    f"The loss is {value} in step {step} (epoch {epoch}); the checkpoint of the "
-                    "best epoch before it stays. Try a lower learning rate or a longer warm-up."
+                    f"The loss is {value} in step {step} (epoch {epoch}); {left}. Try a lower "
+                    "learning rate or a longer warm-up."
                 )
             self.optimizer.zero_grad(set_to_none=True)
             torch.autograd.backward(loss)
