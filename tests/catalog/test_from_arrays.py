@@ -14,6 +14,7 @@ import pytest
 from beamsieve.catalog import Catalog
 from beamsieve.errors import CatalogError
 from beamsieve.index import Index
+from beamsieve.targeting import Attribute
 
 build = Catalog.from_arrays
 
@@ -239,11 +240,11 @@ def test_bad_tokens_of_unequal_rows(sids: list[Any], row: int) -> None:
 
 
 def test_masked_cells_are_refused() -> None:
-    masked = np.ma.masked_array([[0, 1], [2, 3]], [[0, 0], [0, 1]])
+    masked = np.ma.masked_array([[0, 1], [2, 3]], [[False, False], [False, True]])
     with pytest.raises(CatalogError, match=r"cell \[1, 1\] is masked"):
         build(masked)
     with pytest.raises(CatalogError, match=r"Item ids: cell \[0\] is masked"):
-        build([[0], [1]], np.ma.masked_array([5, 6], [1, 0]))
+        build([[0], [1]], np.ma.masked_array([5, 6], [True, False]))
     assert len(build(np.ma.masked_array([[0, 1], [2, 3]]))) == 2
 
 
@@ -253,3 +254,35 @@ def test_empty_semantic_ids_alone(sids: Any) -> None:
         build(sids)
     with pytest.raises(CatalogError, match="every row was rejected"):
         build(sids, on_error="skip")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"codebooks": 5.0}, r"codebooks is 5\.0; give one size"),
+        ({"codebooks": np.array(5)}, r"codebooks is array\(5\)"),
+        ({"codebooks": True}, "size True; give an integer from 1"),
+        ({"codebooks": 2**31}, "size 2147483648; give an integer from 1 to 2147483647"),
+        ({"items": 5}, "Item ids are 5; give a list"),
+        ({"items": ["a", "\ud800"]}, "Row 1: the item id .* holds a lone surrogate"),
+        ({"items": np.array(["a", "\ud800"])}, "Row 1: the item id .* holds a lone surrogate"),
+        ({"titles": ["a", "\ud800"]}, "titles, row 1: .* holds a lone surrogate"),
+        ({"titles": 5}, "5 is no list of texts"),
+        ({"titles": [1, "x"]}, "titles: these are no texts"),
+        ({"titles": [[1], [2]]}, "titles: these are no texts"),
+        ({"rules": 5}, "rules is 5; give a list"),
+        ({"rules": {}}, "rules is {}; give a list"),
+        ({"attributes": None}, "attributes is None; give a list"),
+        ({"attributes": Attribute("a", bloom=64)}, "attributes is Attribute.*; give a list"),
+    ],
+    ids=str,
+)
+def test_arguments_of_another_kind_are_refused(arguments: dict[str, Any], message: str) -> None:
+    with pytest.raises(CatalogError, match=message):
+        build([[0], [1]], **arguments)
+
+
+@pytest.mark.parametrize("place", [".", "missing/rejects.jsonl"])
+def test_rejects_that_cannot_be_written(tmp_path: Path, place: str) -> None:
+    with pytest.raises(CatalogError, match=r"rejects is .* which cannot be written"):
+        build([[0], [-3]], on_error="skip", rejects=tmp_path / place)

@@ -407,3 +407,106 @@ def test_lists_without_any_token() -> None:
     rows = pa.table({"item": ["a", "b"], "sid": pa.array([[], []], pa.list_(pa.int64()))})
     with pytest.raises(CatalogError, match="row 0: the semantic ID is missing"):
         Catalog.read(rows)
+
+
+SURROGATES = {
+    "a.jsonl": (
+        b'{"item":"\\ud800","sid":[0],"title":"t"}\n{"item":"b","sid":[1],"title":"\\ud800"}\n'
+        b'{"item":"c","sid":"\\ud800"}\n{"item":"d","sid":[2]}\n'
+    ),
+    "a.index.json": b'{"\\ud800":["<a_0>"],"b":["\\ud800"],"d":["<a_2>"]}',
+}
+
+
+@pytest.mark.parametrize("name", SURROGATES)
+def test_lone_surrogates_are_bad_rows(tmp_path: Path, name: str) -> None:
+    (tmp_path / name).write_bytes(SURROGATES[name])
+    with pytest.raises(CatalogError, match="the item id holds a lone surrogate"):
+        Catalog.read(tmp_path / name)
+    rejects = tmp_path / "rejects"
+    kept = Catalog.read(tmp_path / name, on_error="skip", rejects=rejects)
+    assert list(kept.items) == ["d"]
+    records = [json.loads(line) for line in rejects.read_text("utf-8").splitlines()]
+    assert len(records) == sum(kept.rejected.values()) == (3 if name == "a.jsonl" else 2)
+    assert "\ud800" in json.dumps(records, ensure_ascii=False)
+
+
+def test_lone_surrogates_in_other_sources(tmp_path: Path) -> None:
+    frame = pd.DataFrame({"item": pd.Series(["\ud800"], dtype=object), "sid": [[0]]})
+    with pytest.raises(CatalogError, match="a string holds a lone surrogate"):
+        Catalog.read(frame)
+    np.savez(tmp_path / "c.npz", sids=[[0], [1]], items=np.array(["\ud800", "b"]))
+    with pytest.raises(CatalogError, match=r"c\.npz, row 0: the item id holds a lone surrogate"):
+        Catalog.read(tmp_path / "c.npz")
+    assert list(Catalog.read(tmp_path / "c.npz", on_error="skip").items) == ["b"]
+
+
+@pytest.mark.parametrize("kind", ["npz", "parquet"])
+@pytest.mark.parametrize(
+    "items",
+    [np.array([1.5, 2.0]), np.array([np.inf, 2.0]), np.array([2**63, 2], np.uint64)],
+    ids=str,
+)
+def test_bad_ids_are_bad_rows(tmp_path: Path, items: Any, kind: str) -> None:
+    path = tmp_path / f"c.{kind}"
+    if kind == "npz":
+        np.savez(path, sids=[[0], [1]], items=items)
+    else:
+        pq.write_table(pa.table({"item": items, "sid": [[0], [1]]}), path)
+    with pytest.raises(CatalogError, match=rf"c\.{kind}, row 0: the item id .* is neither"):
+        Catalog.read(path)
+    kept = Catalog.read(path, on_error="skip")
+    assert list(kept.items) == [2]
+    assert kept.rejected == {"unreadable item id": 1}
+
+
+def test_ids_of_no_possible_type_name_the_file(tmp_path: Path) -> None:
+    pq.write_table(pa.table({"item": [[1]], "sid": [[0]]}), tmp_path / "c.parquet")
+    with pytest.raises(CatalogError, match=r"c\.parquet: Item ids must be"):
+        Catalog.read(tmp_path / "c.parquet")
+    np.savez(tmp_path / "c.npz", sids=[[0]], items=np.array([True]))
+    with pytest.raises(CatalogError, match=r'c\.npz: array "items" has dtype bool'):
+        Catalog.read(tmp_path / "c.npz")
+
+
+def test_a_damaged_archive(tmp_path: Path) -> None:
+    path = tmp_path / "c.npz"
+    np.savez_compressed(path, sids=np.random.default_rng(0).integers(0, 99, (1000, 3)))
+    content = bytearray(path.read_bytes())
+    content[500:540] = b"\xff" * 40
+    path.write_bytes(bytes(content))
+    with pytest.raises(CatalogError, match="or a damaged one"):
+        Catalog.read(path)
+
+
+def test_a_truncated_compressed_csv(tmp_path: Path) -> None:
+    rows = b"".join(b"i%d,1 2 %d\n" % (row, row * 7919 % 9999) for row in range(5000))
+    (tmp_path / "c.csv.gz").write_bytes(gzip.compress(b"item,sid\n" + rows)[:-4000])
+    with pytest.raises(CatalogError, match="is damaged"):
+        Catalog.read(tmp_path / "c.csv.gz")
+
+
+@pytest.mark.parametrize("title", [["a"], {"a": 1}], ids=str)
+def test_titles_that_are_no_texts(tmp_path: Path, title: Any) -> None:
+    pq.write_table(pa.table({"item": [1], "sid": [[0]], "title": [title]}), tmp_path / "c.parquet")
+    with pytest.raises(CatalogError, match="column 'title': these are no texts"):
+        Catalog.read(tmp_path / "c.parquet")
+
+
+@pytest.mark.parametrize(
+    ("columns", "message"),
+    [
+        ("item", "columns is 'item'; give a dict"),
+        ({"sid": []}, r"names \[\] as sid"),
+        ({"sid": 5}, "names 5 as sid"),
+    ],
+)
+def test_columns_of_another_kind_are_refused(columns: Any, message: str) -> None:
+    with pytest.raises(CatalogError, match=message):
+        Catalog.read(pa.table({"item": [1], "sid": [[0]]}), columns=columns)
+
+
+def test_a_data_frame_with_repeated_columns() -> None:
+    frame = pd.DataFrame([[1, [0], 2]], columns=["item", "sid", "item"])
+    with pytest.raises(CatalogError, match="Duplicate column names"):
+        Catalog.read(frame)

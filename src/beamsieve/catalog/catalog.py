@@ -12,7 +12,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import ArrayLike, NDArray
 
-from beamsieve.catalog.items import ItemIds, as_ids, distinct
+from beamsieve.catalog.items import ItemIds, as_ids, as_titles, distinct
 from beamsieve.catalog.matrix import read_rows
 from beamsieve.catalog.order import SidOrder, first_differences, sort_sids
 from beamsieve.catalog.readers import Format, open_source
@@ -107,11 +107,15 @@ class Catalog:
             source,
             matrix,
             ids,
-            _as_titles(titles),
+            None if titles is None else as_titles(titles, f"{source}: titles"),
             rules,
             unreadable=read.unreadable,
             values=read.values,
         )
+        if rules is not None and (
+            isinstance(rules, (str, Mapping)) or not hasattr(rules, "__len__")
+        ):
+            raise CatalogError(f"{source}: rules is {rules!r}; give a list with a dict per row.")
         for name, column in (("items", ids), ("titles", batch.titles), ("rules", rules)):
             if column is not None and len(column) != len(matrix):
                 raise CatalogError(
@@ -233,15 +237,6 @@ class Catalog:
         lengths = (self.sids >= 0).sum(axis=1)
         coded[np.arange(len(self)), lengths] = ends[lengths]
         return coded
-
-
-def _as_titles(titles: Any) -> pa.Array | None:
-    if titles is None:
-        return None
-    array = titles if isinstance(titles, (pa.Array, pa.ChunkedArray)) else pa.array(titles)
-    if isinstance(array, pa.ChunkedArray):
-        array = array.combine_chunks()
-    return array.cast(pa.large_string())
 
 
 def _sets_of_items(

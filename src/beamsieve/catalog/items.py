@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, overload
 
 import numpy as np
@@ -139,6 +139,86 @@ def as_ids(ids: Any, allow_missing: bool = False) -> pa.Array:
     return array
 
 
+def read_ids(ids: pa.Array) -> tuple[pa.Array, dict[int, tuple[str, str]]]:
+    """A file's ids as :func:`as_ids` gives them, null where one cannot be used; and why.
+
+    Raises:
+        CatalogError: the column's type can hold no ids.
+    """
+    kind = ids.type
+    wrong = np.zeros(len(ids), np.bool_)
+    if pa.types.is_floating(kind):
+        reals = ids.to_numpy(zero_copy_only=False).astype(np.float64)
+        whole = np.isfinite(reals) & (np.trunc(reals) == reals) & (np.abs(reals) <= 2**53)
+        wrong = ~whole & np.asarray(ids.is_valid())
+    elif pa.types.is_uint64(kind):
+        wrong = ids.fill_null(0).to_numpy(zero_copy_only=False) > _INT64.max
+    bad = {
+        row: (
+            "unreadable item id",
+            f"the item id {ids[row].as_py()!r} is neither a 64-bit integer nor a string",
+        )
+        for row in np.flatnonzero(wrong).tolist()
+    }
+    if bad:
+        ids = pc.if_else(pa.array(wrong), pa.scalar(None, kind), ids)
+    return as_ids(ids, allow_missing=True), bad
+
+
+NO_TEXT = "holds a lone surrogate, which is no text"
+
+
+def no_text(values: Iterable[Any]) -> list[int]:
+    """The places of strings that UTF-8 cannot write."""
+    return [
+        place
+        for place, value in enumerate(values)
+        if isinstance(value, str) and not value.isascii() and not _has_utf8(value)
+    ]
+
+
+def as_text(values: Iterable[str | None]) -> tuple[pa.Array, list[int]]:
+    """large_string, null where a string is no text; and the places of those."""
+    listed = list(values)
+    try:
+        return pa.array(listed, pa.large_string()), []
+    except UnicodeEncodeError:
+        bad = no_text(listed)
+        for place in bad:
+            listed[place] = None
+        return pa.array(listed, pa.large_string()), bad
+
+
+def as_titles(titles: Any, what: str) -> pa.Array:
+    """Titles as large_string.
+
+    Raises:
+        CatalogError: they are no texts.
+    """
+    refuse_masked(titles, what)
+    if isinstance(titles, (bytes, Mapping)) or not isinstance(titles, Iterable):
+        raise CatalogError(f"{what}: {titles!r} is no list of texts; give a text or None per row.")
+    listed = titles if hasattr(titles, "__getitem__") else list(titles)
+    try:
+        array: Any = listed if isinstance(listed, (pa.Array, pa.ChunkedArray)) else pa.array(listed)
+        if isinstance(array, pa.ChunkedArray):
+            array = array.combine_chunks()
+        return array.cast(pa.large_string())
+    except UnicodeEncodeError as error:
+        row = no_text(listed)[0]
+        raise CatalogError(f"{what}, row {row}: {listed[row]!r} {NO_TEXT}.") from error
+    except (pa.ArrowException, TypeError, ValueError) as error:
+        raise CatalogError(f"{what}: these are no texts: {error}.") from error
+
+
+def _has_utf8(text: str) -> bool:
+    try:
+        text.encode("utf-8")
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
 def _as_arrow(ids: Any) -> Any:
     if isinstance(ids, ItemIds):
         return ids.values
@@ -147,9 +227,16 @@ def _as_arrow(ids: Any) -> Any:
     refuse_masked(ids, "Item ids")
     if isinstance(ids, np.ndarray) and ids.dtype.kind not in "iu":
         ids = ids.tolist()
+    if isinstance(ids, (bytes, Mapping)) or not isinstance(ids, Iterable):
+        raise CatalogError(f"Item ids are {ids!r}; give a list of integers or strings.")
+    if isinstance(ids, str) or not hasattr(ids, "__len__"):
+        ids = list(ids)
     try:
         array: Any = ids if isinstance(ids, (pa.Array, pa.ChunkedArray)) else pa.array(ids)
-    except (pa.ArrowInvalid, pa.ArrowTypeError, OverflowError) as error:
+    except UnicodeEncodeError as error:
+        row = no_text(ids)[0]
+        raise CatalogError(f"Row {row}: the item id {ids[row]!r} {NO_TEXT}.") from error
+    except (pa.ArrowException, TypeError, ValueError, OverflowError) as error:
         raise CatalogError(
             f"Item ids must be all 64-bit integers or all strings: {error}."
         ) from error

@@ -11,7 +11,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from beamsieve.catalog.items import as_ids
+from beamsieve.catalog.items import read_ids
 from beamsieve.catalog.order import sort_sids
 from beamsieve.catalog.validate import Rejects, bad_rows, check_codebooks, why_bad
 from beamsieve.errors import CatalogError
@@ -148,7 +148,7 @@ class Rows:
                 f"{self.most} codebook sizes; give one size per level."
             )
         sizes = self._sizes_of(width)
-        ids = None if batch.ids is None else as_ids(batch.ids, allow_missing=True)
+        ids, bad_ids = _read_ids(batch)
         bad = np.zeros(count, np.bool_)
         bad[list(batch.unreadable)] = True
         bad[bad_rows(batch.sids, sizes)] = True
@@ -161,6 +161,8 @@ class Rows:
         for row in np.flatnonzero(bad).tolist():
             if row in batch.unreadable:
                 why = batch.unreadable[row]
+            elif row in bad_ids:
+                why = bad_ids[row]
             elif no_id[row]:
                 why = ("missing item id", "the item id is missing")
             elif row in bad_rules:
@@ -265,6 +267,15 @@ def _proper_prefixes(sids: NDArray[np.int32]) -> NDArray[np.int64]:
     is_prefix = np.zeros(len(first), np.bool_)
     is_prefix[:-1] = order.difference[first[1:]] == sizes[:-1]
     return np.sort(order.rows[is_prefix[order.leaf_of_row()]])
+
+
+def _read_ids(batch: Batch) -> tuple[pa.Array | None, dict[int, tuple[str, str]]]:
+    if batch.ids is None:
+        return None, {}
+    try:
+        return read_ids(batch.ids)
+    except CatalogError as error:
+        raise CatalogError(f"{batch.source}: {error}") from error
 
 
 def _plain(value: Any) -> Any:

@@ -14,7 +14,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from beamsieve.catalog.items import is_text, pc
+from beamsieve.catalog.items import as_text, is_text, pc
 from beamsieve.errors import CatalogError
 
 LONGEST_SID = 64
@@ -262,11 +262,14 @@ def read_objects(values: list[Any], most: int | None) -> Spelled:
             texts.append(None)
             unreadable[row] = _unreadable()
         places.append(row)
+    column, bad = as_text(texts)
+    for place in bad:
+        unreadable[places[place]] = _unreadable()
     lengths = np.array([len(values[row]) for row in lists], np.int64)
     flat = np.fromiter((token for row in lists for token in values[row]), np.int64)
     parts = [
         (np.array(lists, np.int64), _as_rows(flat, lengths, most)),
-        (np.array(places, np.int64), _from_text(pa.array(texts, pa.large_string()), most)),
+        (np.array(places, np.int64), _from_text(column, most)),
     ]
     width = max(part.tokens.shape[1] for _, part in parts)
     tokens = np.full((len(values), width), -1, np.int64)

@@ -60,9 +60,20 @@ class Rejects:
         self.reasons[kind] += 1
         if self._path is not None:
             if self._file is None:
-                self._file = Path(self._path).open("w", encoding="utf-8")  # noqa: SIM115 - closed below
+                self._file = self._opened(self._path)
             record = {"file": source, unit: label, "reason": reason, "value": _plain(value)}
             self._file.write(json.dumps(record, ensure_ascii=False) + "\n")
+
+    @staticmethod
+    def _opened(path: str | Path) -> IO[str]:
+        # Lone surrogates, which UTF-8 cannot write, become JSON's own escapes.
+        try:
+            return Path(path).open("w", encoding="utf-8", errors="backslashreplace")
+        except (OSError, TypeError) as error:
+            reason = getattr(error, "strerror", None) or error
+            raise CatalogError(
+                f"rejects is {str(path)!r}, which cannot be written: {reason}; name a file."
+            ) from error
 
     def __enter__(self) -> Rejects:
         return self
@@ -105,13 +116,18 @@ def check_codebooks(codebooks: int | Iterable[int] | None) -> tuple[int, ...] | 
     if codebooks is None:
         return None
     if isinstance(codebooks, (int, np.integer)):
-        codebooks = [int(codebooks)]
+        codebooks = [codebooks]
+    if not isinstance(codebooks, Iterable) or getattr(codebooks, "ndim", 1) == 0:
+        raise CatalogError(
+            f"codebooks is {codebooks!r}; give one size, or a list with each level's."
+        )
     sizes = []
     for level, size in enumerate(codebooks, 1):
         whole = isinstance(size, (int, np.integer)) and not isinstance(size, bool)
         if not whole or not 1 <= size <= LARGEST_CODEBOOK:
             raise CatalogError(
-                f"The codebook of level {level} has size {size!r}; give an integer of at least 1."
+                f"The codebook of level {level} has size {size!r}; give an integer from 1 "
+                f"to {LARGEST_CODEBOOK}."
             )
         sizes.append(int(size))
     if not sizes:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -59,8 +59,10 @@ class Attribute:
             )
 
     def _check_values(self, values: Any) -> None:
-        if isinstance(values, (str, bytes, Mapping)):
+        iterable = isinstance(values, Iterable) and getattr(values, "ndim", 1) == 1
+        if isinstance(values, (str, bytes, Mapping)) or not iterable:
             raise CatalogError(f"Attribute {self.name!r}: values must be a list, not {values!r}.")
+        values = tuple(values)
         plain = tuple(plain_value(value) for value in values)
         for value, kept in zip(values, plain, strict=True):
             if kept is None:
@@ -122,6 +124,10 @@ def lay_out(attributes: Sequence[Attribute]) -> RowLayout:
     Raises:
         CatalogError: something else than an attribute is given, or two have one name.
     """
+    if isinstance(attributes, (str, Mapping)) or not isinstance(attributes, Iterable):
+        raise CatalogError(
+            f"attributes is {attributes!r}; give a list of beamsieve.Attribute objects."
+        )
     names = set()
     for attribute in attributes:
         if not isinstance(attribute, Attribute):

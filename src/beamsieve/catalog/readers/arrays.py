@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import zipfile
+import zlib
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -11,7 +12,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from beamsieve.catalog.items import as_ids
+from beamsieve.catalog.items import NO_TEXT, as_text
 from beamsieve.catalog.rows import Batch
 from beamsieve.errors import CatalogError
 
@@ -40,7 +41,7 @@ def read_npz(path: Path) -> Iterator[tuple[Batch, int]]:
                 raise CatalogError(f'{path}: this is a single array; read it with format="npy".')
             names = list(file)
             arrays = {name: file[name] for name in ("sids", "items", "titles") if name in names}
-    except (ValueError, OSError, EOFError, zipfile.BadZipFile) as error:
+    except (ValueError, OSError, EOFError, zipfile.BadZipFile, zlib.error) as error:
         if isinstance(error, CatalogError):
             raise
         raise CatalogError(f"{path}: not a .npz file of plain arrays, or a damaged one.") from error
@@ -56,11 +57,27 @@ def read_npz(path: Path) -> Iterator[tuple[Batch, int]]:
                 f'{path}: array "{name}" has shape {arrays[name].shape}; give one value for '
                 f"each of the {len(sids)} rows."
             )
-    ids = as_ids(arrays["items"], allow_missing=True) if "items" in arrays else None
+    unreadable: dict[int, tuple[str, str]] = {}
+    ids = None
+    if "items" in arrays:
+        ids = _ids(path, arrays["items"], unreadable)
     titles = None
     if "titles" in arrays:
-        titles = pa.array([str(title) for title in arrays["titles"]], pa.large_string())
-    yield Batch(str(path), sids, ids, titles), len(sids)
+        titles, bad = as_text(str(title) for title in arrays["titles"])
+        unreadable |= dict.fromkeys(bad, ("no text", f"the title {NO_TEXT}"))
+    yield Batch(str(path), sids, ids, titles, unreadable=unreadable), len(sids)
+
+
+def _ids(path: Path, items: NDArray[Any], unreadable: dict[int, tuple[str, str]]) -> pa.Array:
+    if items.dtype.kind in "iuf":
+        return pa.array(items)
+    if items.dtype.kind != "U":
+        raise CatalogError(
+            f'{path}: array "items" has dtype {items.dtype}; item ids are integers or strings.'
+        )
+    ids, bad = as_text(items.tolist())
+    unreadable |= dict.fromkeys(bad, ("unreadable item id", f"the item id {NO_TEXT}"))
+    return ids
 
 
 def _check(path: Path, what: str, sids: NDArray[Any]) -> None:

@@ -41,6 +41,10 @@ def find_columns(source: str, names: Sequence[str], wanted: Names) -> Found:
     Raises:
         CatalogError: a column is missing or there twice.
     """
+    if wanted is not None and not isinstance(wanted, Mapping):
+        raise CatalogError(
+            f'columns is {wanted!r}; give a dict such as {{"item": "asin", "sid": "code"}}.'
+        )
     wanted = dict(wanted or {})
     unknown = set(wanted) - {"item", "sid", "title", "rules"}
     if unknown:
@@ -57,6 +61,10 @@ def find_columns(source: str, names: Sequence[str], wanted: Names) -> Found:
         raise CatalogError(f'{source}: column "item" is missing; {_has(names)}')
     asked = wanted.get("sid")
     if asked is not None and not isinstance(asked, str):
+        if not isinstance(asked, Sequence) or not asked:
+            raise CatalogError(
+                f"columns= names {asked!r} as sid; name one column, or one per level."
+            )
         for name in asked:
             _one(source, names, "sid", name, ())
         return Found(item, None, tuple(asked), title, rules)

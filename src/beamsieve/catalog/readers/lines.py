@@ -11,6 +11,7 @@ from typing import IO, Any
 
 import pyarrow as pa
 
+from beamsieve.catalog.items import NO_TEXT, as_text, no_text
 from beamsieve.catalog.readers.columns import Found, Names, find_columns
 from beamsieve.catalog.rows import Batch
 from beamsieve.catalog.spelling import read_objects
@@ -105,10 +106,15 @@ def _batch(
     titles = None
     if found.title is not None:
         texts = (row.get(found.title) for row in rows)
-        titles = pa.array([t if t is None else str(t) for t in texts], pa.large_string())
+        titles, bad = as_text(t if t is None else str(t) for t in texts)
+        for place in bad:
+            unreadable.setdefault(place, ("no text", f"the title {NO_TEXT}"))
     rules = None
     if found.rules is not None:
         rules = [_rules(row.get(found.rules), place, unreadable) for place, row in enumerate(rows)]
+    for place in no_text(ids):
+        ids[place] = None
+        unreadable.setdefault(place, ("unreadable item id", f"the item id {NO_TEXT}"))
     large = 2**63
     for place, item in enumerate(ids):
         if type(item) is int and not -large <= item < large:

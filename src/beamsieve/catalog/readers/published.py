@@ -20,6 +20,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from beamsieve.catalog.items import NO_TEXT, as_text
 from beamsieve.catalog.readers.lines import open_binary
 from beamsieve.catalog.rows import Batch
 from beamsieve.catalog.spelling import read_objects
@@ -52,11 +53,14 @@ def read_index_json(path: Path, most: int | None) -> Iterator[tuple[Batch, int]]
     items = [item for item, _ in content]
     values = [sid for _, sid in content]
     spelled = read_objects(values, most)
+    ids, bad = as_text(items)
+    for place in bad:
+        spelled.unreadable[place] = ("unreadable item id", f"the item id {NO_TEXT}")
     yield (
         Batch(
             str(path),
             spelled.tokens,
-            pa.array(items, pa.large_string()),
+            ids,
             unreadable=spelled.unreadable,
             labels=[repr(item) for item in items],
             unit="item",

@@ -13,7 +13,7 @@ import pyarrow.csv
 import pyarrow.parquet
 from numpy.typing import NDArray
 
-from beamsieve.catalog.items import is_text
+from beamsieve.catalog.items import NO_TEXT, as_titles, is_text
 from beamsieve.catalog.readers.columns import Found, Names, find_columns
 from beamsieve.catalog.rows import Batch
 from beamsieve.catalog.spelling import read_column, read_levels
@@ -30,8 +30,12 @@ def as_table(source: Any) -> tuple[pa.Table, str]:
     if hasattr(source, "iloc") and hasattr(source, "columns"):
         try:
             return pa.Table.from_pandas(source, preserve_index=False), "pandas table"
+        except UnicodeEncodeError as error:
+            raise CatalogError(f"pandas table: a string {NO_TEXT}: {error}.") from error
         except (pa.ArrowInvalid, pa.ArrowTypeError) as error:
             raise CatalogError(f"pandas table: a column mixes types: {error}.") from error
+        except ValueError as error:
+            raise CatalogError(f"pandas table: it cannot be read: {error}.") from error
     if hasattr(source, "__arrow_c_stream__"):
         return pa.table(source), "Arrow table"
     raise CatalogError(
@@ -123,7 +127,9 @@ def _header(path: Path) -> tuple[list[str], str]:
     try:
         with pa.input_stream(str(path), compression="detect") as stream:
             line = stream.read(1 << 16).split(b"\n")[0].decode("utf-8-sig").strip("\r")
-    except (UnicodeDecodeError, OSError) as error:
+    except OSError as error:
+        raise CatalogError(f"{path}: cannot be read, or is damaged: {_short(error)}") from error
+    except UnicodeDecodeError as error:
         raise CatalogError(f"{path}: this is no text in UTF-8, so no CSV file.") from error
     if not line or "\0" in line:
         raise CatalogError(f"{path}: there is no header line, so this is no CSV file.")
@@ -200,7 +206,7 @@ def _batch(
     titles = None
     if found.title is not None:
         titles = columns[found.title]
-        titles = titles.cast(pa.large_string())
+        titles = as_titles(titles, f"{source}: column {found.title!r}")
     rules = None if found.rules is None else _rules(columns[found.rules], source, found.rules)
     return Batch(
         source,
