@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
 import struct
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -214,3 +216,34 @@ def test_progress_is_reported(index: Index, path: Path) -> None:
     assert {what for what, _, _ in seen} == {"writing the index", "verifying the index"}
     assert all(done <= total for _, done, total in seen)
     assert seen[-1][1] == seen[-1][2]
+
+
+def test_many_threads_may_save_to_one_path(index: Index, tmp_path: Path) -> None:
+    with ThreadPoolExecutor(8) as pool:
+        list(pool.map(lambda _: index.save(tmp_path / "one"), range(40)))
+    assert_same(index, Index.load(tmp_path / "one"))
+    assert [path.name for path in tmp_path.iterdir()] == ["one"]
+
+
+def test_a_link_goes_on_pointing_to_the_file(index: Index, tmp_path: Path) -> None:
+    (tmp_path / "link").symlink_to(tmp_path / "target")
+    for _ in range(2):
+        index.save(tmp_path / "link")
+        assert (tmp_path / "link").is_symlink()
+        assert_same(index, Index.load(tmp_path / "target"))
+
+
+def test_a_special_file_is_not_replaced(index: Index, tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    (tmp_path / "link").symlink_to(tmp_path / "pipe")
+    for name in ("pipe", "link"):
+        with pytest.raises(IndexFileError, match="a device or a pipe"):
+            index.save(tmp_path / name)
+    assert (tmp_path / "pipe").is_fifo()
+
+
+def test_what_is_no_path_is_refused(index: Index) -> None:
+    with pytest.raises(IndexFileError, match="None is no path"):
+        index.save(None)  # type: ignore[arg-type]
+    with pytest.raises(IndexFileError, match="None is no path"):
+        Index.load(None)  # type: ignore[arg-type]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -176,3 +178,21 @@ def test_layout_argument_is_checked() -> None:
         "dense",
         "sparse",
     ]
+
+
+def test_arguments_of_another_kind_are_refused() -> None:
+    catalog = Catalog.from_arrays([[0, 1], [1, 0]])
+    index: Any = Index.build(catalog)
+    for call in (index.contains, index.children, index.items_of):
+        for wrong in (5, None):
+            with pytest.raises(InputError, match=f"{wrong} is no prefix"):
+                call(wrong)
+    with pytest.raises(InputError, match="depth is 'a'"):
+        index.leaf_starts("a")
+    build: Any = Index.build
+    with pytest.raises(InputError, match="of a Catalog, not of None"):
+        build(None)
+    with pytest.raises(InputError, match="layout is 5"):
+        build(catalog, 5)
+    with pytest.raises(InputError, match="static is 5"):
+        build(catalog, static=5)

@@ -41,6 +41,8 @@ ATTRIBUTES = [COUNTRY, AGE, PLACE]
         ({"name": "x", "values": ["a", 1.5]}, r"value 1\.5 is neither"),
         ({"name": "x", "values": [True]}, "value True is neither"),
         ({"name": "x", "values": "US"}, "values must be a list"),
+        ({"name": "x", "values": 5}, "values must be a list, not 5"),
+        ({"name": "x", "values": np.array(5)}, "values must be a list, not array"),
         ({"name": "x", "values": ["\ud800"]}, "is neither a string nor an integer"),
     ],
 )
@@ -343,3 +345,8 @@ def test_arrays_that_are_no_lists_are_refused_in_one_line(
     with pytest.raises(RequestError, match=message) as caught:
         index.encode_requests([request_], 1)
     assert "\n" not in str(caught.value)
+
+
+def test_values_may_come_from_a_generator() -> None:
+    values: Any = (value for value in "ab")
+    assert Attribute("x", values=values).values == ("a", "b")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
@@ -141,8 +141,10 @@ def _forced_layouts(layout: LayoutChoice, length: int) -> list[Layout | None]:
     choices: list[Layout | None]
     if layout is None or isinstance(layout, str):
         choices = [cast("Any", layout)] * length
-    else:
+    elif isinstance(layout, Iterable):
         choices = list(layout)
+    else:
+        raise InputError(f"layout is {layout!r}; give one for all tables, or a list of them.")
     if len(choices) != length:
         raise InputError(
             f"layout names {len(choices)} tables, but the index has {length}; give one per table."

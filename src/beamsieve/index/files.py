@@ -11,6 +11,7 @@ from __future__ import annotations
 import json
 import mmap as memory_map
 import os
+import secrets
 import struct
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
@@ -58,11 +59,16 @@ def write_file(
     progress: Progress | None = None,
 ) -> None:
     """Write aside, then rename, so that no half file is ever found under ``path``."""
-    target = Path(path)
+    try:
+        target = Path(os.path.realpath(path))  # a link goes on pointing to the file
+    except TypeError as error:
+        raise IndexFileError(f"{path!r} is no path; name a file.") from error
     if not target.parent.is_dir():
         raise IndexFileError(f"{path}: the folder {target.parent} does not exist; create it first.")
     if target.is_dir():
         raise IndexFileError(f"{path}: this is a folder; name a file.")
+    if target.exists() and not target.is_file():
+        raise IndexFileError(f"{path}: this is a device or a pipe; name a file.")
     plain = {name: np.ascontiguousarray(array) for name, array in arrays.items()}
     report = progress or (lambda what, done, total: None)
     report("writing the index", 0, 2)
@@ -73,9 +79,10 @@ def write_file(
     }
     about["checksum"] = _header_checksum(about, plain)
     report("writing the index", 1, 2)
-    aside = target.with_name(f".{target.name}.{os.getpid()}.partial")
+    # A name of its own for every call: several processes, or threads, may write one file.
+    aside = target.with_name(f".{target.name}.{os.getpid()}.{secrets.token_hex(4)}.partial")
     try:
-        aside.touch()
+        aside.touch(exist_ok=False)
         mode = aside.stat().st_mode  # save_file makes files that their owner alone may read
         save_file(plain, aside, {KEY: json.dumps(about, sort_keys=True)})
         aside.chmod(mode)
@@ -104,7 +111,10 @@ def read_file(
     Raises:
         IndexFileError: the file is missing, foreign, newer, truncated or altered.
     """
-    content = _content(Path(path), mmap)
+    try:
+        content = _content(Path(path), mmap)
+    except TypeError as error:
+        raise IndexFileError(f"{path!r} is no path; name a file.") from error
     header, start = _header(path, content)
     about = _about(path, header.pop("__metadata__", None))
     size = start + max((_end(path, tensor) for tensor in header.values()), default=0)

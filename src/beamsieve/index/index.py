@@ -99,6 +99,8 @@ class Index:
         Raises:
             InputError: ``layout``, ``static`` or ``dynamic`` does not fit.
         """
+        if not hasattr(catalog, "order"):
+            raise InputError(f"An index is built of a Catalog, not of {catalog!r}.")
         partitions = Partitions.of(static, dynamic, catalog.order.length)
         return cls(build_parts(catalog, layout, partitions, progress))
 
@@ -168,8 +170,8 @@ class Index:
         return self._bounds[self._depth(depth)][1]
 
     def _depth(self, depth: int) -> int:
-        if not 0 <= depth <= self.length:
-            raise InputError(f"depth is {depth}; prefixes have 0 to {self.length} tokens.")
+        if not isinstance(depth, (int, np.integer)) or not 0 <= depth <= self.length:
+            raise InputError(f"depth is {depth!r}; prefixes have 0 to {self.length} tokens.")
         return depth
 
     @cached_property
@@ -384,6 +386,8 @@ class Index:
 
 
 def _as_tokens(prefix: Iterable[int]) -> list[int]:
+    if not isinstance(prefix, Iterable):
+        raise InputError(f"{prefix!r} is no prefix; give a sequence of integers.")
     tokens = []
     for token in prefix:
         if isinstance(token, bool) or not isinstance(token, (int, np.integer)):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -47,7 +47,7 @@ class Partitions:
         if static is not None and dynamic is not None:
             raise InputError("Give static= or dynamic= partitions, not both.")
         if static is not None:
-            parts = tuple(static)
+            parts = tuple(static) if isinstance(static, Iterable) else ()
             if len(parts) != length or not all(_is_count(k) for k in parts):
                 raise InputError(
                     f"static is {static!r}; give a number of parts from 1 for each of the "
