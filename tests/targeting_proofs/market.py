@@ -160,7 +160,8 @@ def requests(market: Market) -> st.SearchStrategy[dict[str, Any] | None]:
     for name in market.names:
         value = st.sampled_from([*VALUES[name], UNHEARD_OF[name]])
         known[name] = st.none() | value | st.lists(value, max_size=4) | st.sets(value, max_size=4)
-    exact = st.none() | st.lists(st.sampled_from([*market.items, "unknown item"]), max_size=12)
+    unknown = "unknown item" if isinstance(market.items[0], str) else 987_654
+    exact = st.none() | st.lists(st.sampled_from([*market.items, unknown]), max_size=12)
     viewer = st.fixed_dictionaries({}, optional={**known, "allow": exact, "exclude": exact})
     return st.none() | viewer | welcome_viewers(market) | welcome_viewers(market)
 
