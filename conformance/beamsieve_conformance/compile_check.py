@@ -99,6 +99,9 @@ class Compiler:
         path = next(_libraries(), None)
         if path is None:
             raise NoCompilerError("NVRTC is not installed: pip install nvidia-cuda-nvrtc")
+        # NVRTC opens its built-ins by name as it compiles, and does not look beside itself.
+        for builtins in sorted(Path(path).parent.glob("libnvrtc-builtins.so*")):
+            ctypes.CDLL(str(builtins))
         self._nvrtc = ctypes.CDLL(path)
 
     def problem(self, program: Program, architecture: str) -> str:
