@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
+from itertools import chain
 from typing import Any
 
 import numpy as np
@@ -36,7 +37,7 @@ def read_rows(sids: Any, source: str) -> Matrix:
         CatalogError: this is no list of rows, or an array of other values.
     """
     refuse_masked(sids, source)
-    if isinstance(sids, (list, tuple)) and any(map(_holds_bools, sids)):
+    if isinstance(sids, (list, tuple)) and _holds_bools(sids):
         return _row_by_row(sids)
     try:
         matrix = np.asarray(sids)
@@ -67,13 +68,12 @@ def refuse_masked(values: Any, what: str) -> None:
         )
 
 
-def _holds_bools(row: Any) -> bool:
+def _holds_bools(rows: Sequence[Any]) -> bool:
     """Whether a row holds True or False, which NumPy would read as 1 and 0."""
-    if isinstance(row, np.ndarray):
-        return bool(row.dtype.kind == "b")
-    return isinstance(row, (list, tuple)) and any(
-        token is True or token is False or type(token) is np.bool_ for token in row
-    )
+    lists = (row for row in rows if isinstance(row, (list, tuple)))
+    arrays = (row for row in rows if isinstance(row, np.ndarray))
+    kinds = set(map(type, chain.from_iterable(lists)))
+    return bool(kinds & {bool, np.bool_}) or any(row.dtype.kind == "b" for row in arrays)
 
 
 def _row_by_row(rows: Sequence[Any]) -> Matrix:

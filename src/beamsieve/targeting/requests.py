@@ -95,14 +95,17 @@ def _items(
             f"Request {place} gives {_shown(given)} as {name}; give a list of items, or None."
         )
     listed = list(given)
-    for item in listed:
-        value = plain_value(item)
-        if type(value) is not (str if strings else int):
-            kind = "strings" if strings else "integers"
-            raise RequestError(
-                f"Request {place} gives {_shown(item)} in {name}, but the items of this index are "
-                f"{kind}; give their ids as {kind}."
-            )
+    wanted = (str,) if strings else (int, np.integer)
+    wrong = {
+        kind for kind in set(map(type, listed)) if kind is bool or not issubclass(kind, wanted)
+    }
+    if wrong:
+        item = next(item for item in listed if type(item) in wrong)
+        kinds = "strings" if strings else "integers"
+        raise RequestError(
+            f"Request {place} gives {_shown(item)} in {name}, but the items of this index are "
+            f"{kinds}; give their ids as {kinds}."
+        )
     return listed
 
 
