@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import pty
+import shlex
 import signal
 import subprocess
 import sys
@@ -105,6 +106,26 @@ def test_a_reader_that_has_seen_enough_is_no_error(catalog):
         process.stdout.close()
         assert process.stderr.read() == b""
     assert process.returncode == 141
+
+
+@pytest.mark.parametrize("more", [[], ["--json"]])
+@pytest.mark.parametrize("how", ["| true", ">&-"], ids=["no reader", "closed"])
+def test_output_that_nobody_reads_ends_with_one_code(catalog, more, how):
+    words = shlex.join(map(str, [BEAMSIEVE, "inspect", catalog, *more]))
+    done = subprocess.run(
+        ["bash", "-c", f"{words} {how}; exit ${{PIPESTATUS[0]}}"],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert (done.returncode, done.stdout, done.stderr) == (141, "", "")
+
+
+@pytest.mark.parametrize("closed", ["2>&-", ">&- 2>&-"])
+def test_a_closed_stderr_changes_no_exit_code(tmp_path, closed):
+    words = shlex.join(map(str, [BEAMSIEVE, "inspect", tmp_path / "none.csv"]))
+    done = subprocess.run(["bash", "-c", f"{words} {closed}"], capture_output=True, check=False)
+    assert (done.returncode, done.stdout) == (2, b"")
 
 
 def test_progress_is_drawn_on_a_terminal_alone(catalog, tmp_path):

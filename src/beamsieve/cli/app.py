@@ -122,7 +122,24 @@ def _terminate(signal_number: int, frame: object) -> None:
     sys.exit(failures.TERMINATED)
 
 
+def _open_closed_streams() -> None:
+    """Give a process that was started without stdout or stderr (``>&-``) ones that behave.
+
+    A closed stdout is a pipe that nobody reads; nothing that is opened later may take its number.
+    """
+    if sys.stdout is None:
+        reader, writer = os.pipe()
+        os.close(reader)
+        if writer != 1:
+            os.dup2(writer, 1)
+            os.close(writer)
+        sys.stdout = open(1, "w", encoding="utf-8", closefd=False)  # noqa: SIM115 - till the end
+    if sys.stderr is None:
+        sys.stderr = open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115 - till the end
+
+
 def main() -> None:
     """Entry point of ``beamsieve``."""
+    _open_closed_streams()
     signal.signal(signal.SIGTERM, _terminate)
     app()

@@ -52,8 +52,14 @@ def console() -> Console:
     """The terminal, or whatever stdout is now, for tables."""
     from rich.console import Console
 
+    class Terminal(Console):
+        """Leaves to the command what a reader that has enough means; rich would exit with 1."""
+
+        def on_broken_pipe(self) -> None:
+            raise  # the BrokenPipeError that is being handled
+
     width = None if sys.stdout.isatty() else WIDTH_WITHOUT_TERMINAL
-    return Console(file=sys.stdout, width=width, highlight=False, markup=False)
+    return Terminal(file=sys.stdout, width=width, highlight=False, markup=False)
 
 
 def print_json(value: Any) -> None:
