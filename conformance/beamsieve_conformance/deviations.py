@@ -58,7 +58,7 @@ def read(path: Path) -> list[Deviation]:
     """
     try:
         content = tomllib.loads(path.read_text(encoding="utf-8"))
-    except (OSError, tomllib.TOMLDecodeError) as error:
+    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
         raise DeviationError(f"{path}: {error}") from error
     if set(content) - {"deviation"}:
         raise DeviationError(f"{path}: only [[deviation]] entries belong here")

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import io
 import sys
 from collections.abc import Sequence
+from contextlib import redirect_stderr, redirect_stdout
 from pathlib import Path
 
 from beamsieve.errors import BeamsieveError
@@ -45,6 +47,7 @@ def run(
         import pytest
 
         from beamsieve_conformance import plugin
+        from beamsieve_conformance.deviations import DeviationError, read
         from beamsieve_conformance.subject import Subject
     except ModuleNotFoundError as error:
         if error.name not in ("pytest", "hypothesis"):
@@ -52,7 +55,9 @@ def run(
         return _refuse(f"{error.name} is not installed: pip install 'beamsieve[conformance]'")
     try:
         Subject.open(name, device)
-    except BeamsieveError as error:
+        if deviations is not None:
+            read(Path(deviations))
+    except (BeamsieveError, DeviationError) as error:
         return _refuse(str(error))
     arguments = ["-c", str(SUITE / "pytest.ini"), "--backend", name]
     for option, value in (
@@ -67,14 +72,20 @@ def run(
     if quick:
         arguments.append("--quick")
     arguments += [*options, *(str(SUITE / test) for test in tests)]
+    if keyword is not None or tests:
+        # First without a word, so that what cannot be run is said in one line.
+        with redirect_stdout(io.StringIO()), redirect_stderr(io.StringIO()) as complaint:
+            code = pytest.main([*arguments, "--collect-only", "-q"], plugins=[plugin])
+        if code == pytest.ExitCode.NO_TESTS_COLLECTED:
+            return _refuse(f"no test of the suite matches {keyword or ', '.join(tests)!r}")
+        if code == pytest.ExitCode.USAGE_ERROR:
+            return _refuse(complaint.getvalue().replace("ERROR: ", ""))
     code = pytest.main(arguments, plugins=[plugin])
-    if code == pytest.ExitCode.NO_TESTS_COLLECTED:
-        return _refuse(f"no test of the suite matches {keyword or ', '.join(tests)!r}")
     if code == pytest.ExitCode.OK:
         return PASSED
     return BAD_ARGUMENTS if code == pytest.ExitCode.USAGE_ERROR else FAILED
 
 
 def _refuse(message: str) -> int:
-    print(f"beamsieve: {message}", file=sys.stderr)
+    print(f"beamsieve: {' '.join(message.split())}", file=sys.stderr)
     return BAD_ARGUMENTS

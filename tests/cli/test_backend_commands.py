@@ -72,6 +72,31 @@ def test_conformance_that_cannot_run(run, words, says):
     assert says.lower() in outcome.complaint.lower()
 
 
+@pytest.mark.parametrize("more", [[], ["--json"]])
+@pytest.mark.parametrize(
+    ("words", "says"),
+    [
+        (["-k", "prefix and and"], "prefix and and"),
+        (["-k", "no_test_is_called_so"], "no test of the suite matches 'no_test_is_called_so'"),
+        (["--deviations", "words.toml"], "words.toml"),
+        (["--deviations", "bytes.toml"], "bytes.toml"),
+        (["--deviations", "empty.toml", "--record", "empty.toml"], "as well"),
+        (["--record", "no/record.json"], "the folder no"),
+    ],
+)
+def test_conformance_asked_for_what_cannot_be_is_one_line(
+    run, tmp_path, monkeypatch, words, says, more
+):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "words.toml").write_text("these are words")
+    (tmp_path / "bytes.toml").write_bytes(b"\xff\xfe")
+    (tmp_path / "empty.toml").write_text("")
+    outcome = run("conformance", "reference", *words, *more)
+    assert outcome.code == 2
+    assert says in outcome.complaint
+    assert outcome.stdout == ""
+
+
 def test_conformance_as_json_is_one_object(run, tmp_path):
     record = tmp_path / "record.json"
     outcome = run(

@@ -16,6 +16,7 @@ import typer
 
 from beamsieve.cli.failures import BAD_ARGUMENTS
 from beamsieve.cli.output import JsonOption, print_json, print_table
+from beamsieve.cli.paths import check_outputs
 
 
 def backends(
@@ -65,6 +66,7 @@ def conformance(
     from beamsieve.registry import BackendSpec
     from beamsieve_conformance import run
 
+    check_outputs({"--record": record}, {"the file of --deviations": deviations})
     suite = partial(
         run,
         backend,
