@@ -198,7 +198,7 @@ def as_titles(titles: Any, what: str) -> pa.Array:
     refuse_masked(titles, what)
     if isinstance(titles, (bytes, Mapping)) or not isinstance(titles, Iterable):
         raise CatalogError(f"{what}: {titles!r} is no list of texts; give a text or None per row.")
-    listed = titles if hasattr(titles, "__getitem__") else list(titles)
+    listed: Any = titles if hasattr(titles, "__getitem__") else list(titles)
     try:
         array: Any = listed if isinstance(listed, (pa.Array, pa.ChunkedArray)) else pa.array(listed)
         if isinstance(array, pa.ChunkedArray):
@@ -231,11 +231,12 @@ def _as_arrow(ids: Any) -> Any:
         raise CatalogError(f"Item ids are {ids!r}; give a list of integers or strings.")
     if isinstance(ids, str) or not hasattr(ids, "__len__"):
         ids = list(ids)
+    listed: Any = ids
     try:
-        array: Any = ids if isinstance(ids, (pa.Array, pa.ChunkedArray)) else pa.array(ids)
+        array: Any = listed if isinstance(listed, (pa.Array, pa.ChunkedArray)) else pa.array(listed)
     except UnicodeEncodeError as error:
-        row = no_text(ids)[0]
-        raise CatalogError(f"Row {row}: the item id {ids[row]!r} {NO_TEXT}.") from error
+        row = no_text(listed)[0]
+        raise CatalogError(f"Row {row}: the item id {listed[row]!r} {NO_TEXT}.") from error
     except (pa.ArrowException, TypeError, ValueError, OverflowError) as error:
         raise CatalogError(
             f"Item ids must be all 64-bit integers or all strings: {error}."
