@@ -175,6 +175,21 @@ def test_a_loss_that_is_no_number_stops_and_the_last_good_checkpoint_stays(tmp_p
     assert train(HISTORIES, INDEX, path, config=CONFIG, settings=SETTINGS, resume=True).epochs == 4
 
 
+def test_a_validation_loss_that_is_no_number_is_never_the_best(tmp_path, monkeypatch):
+    path = tmp_path / "m"
+    train(HISTORIES, INDEX, path, config=CONFIG, settings=replace(SETTINGS, epochs=1))
+    before = path.read_bytes()
+    real = Deco.loss
+
+    def bad_when_validated(self, *args, **options):
+        return real(self, *args, **options) * (1.0 if torch.is_grad_enabled() else float("nan"))
+
+    monkeypatch.setattr(Deco, "loss", bad_when_validated)
+    with pytest.raises(TrainingError, match="loss is nan behind epoch 2; the checkpoint"):
+        train(HISTORIES, INDEX, path, config=CONFIG, settings=SETTINGS, resume=True)
+    assert path.read_bytes() == before
+
+
 def test_a_state_of_other_data_or_settings_is_refused(tmp_path):
     path = tmp_path / "m"
     train(HISTORIES, INDEX, path, config=CONFIG, settings=SETTINGS)

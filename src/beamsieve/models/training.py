@@ -178,6 +178,10 @@ class _Run:
             began = time.monotonic()
             step = self._epoch(done, bar)
             loss = self._validate()
+            if self.validation and not math.isfinite(loss):
+                raise self._lost(
+                    f"The validation loss is {loss} behind epoch {done.epoch + 1}", done
+                )
             seconds = time.monotonic() - began
             longest_epoch = max(longest_epoch, seconds)
             done = done.after(step, seconds, loss)
@@ -210,15 +214,7 @@ class _Run:
             loss = self._loss(self.model, batch, settings.label_smoothing)
             value = loss.item()
             if not math.isfinite(value):
-                left = (
-                    f"the checkpoint of epoch {done.best_epoch} stays"
-                    if done.best_epoch
-                    else "no checkpoint was written"
-                )
-                raise TrainingError(
-                    f"The loss is {value} in step {step} (epoch {epoch}); {left}. Try a lower "
-                    "learning rate or a longer warm-up."
-                )
+                raise self._lost(f"The loss is {value} in step {step} (epoch {epoch})", done)
             self.optimizer.zero_grad(set_to_none=True)
             torch.autograd.backward(loss)
             nn.utils.clip_grad_norm_(self.model.parameters(), 1.0)
@@ -226,6 +222,16 @@ class _Run:
             self._average(step)
             bar.advance(f"loss {value:.3f}")
         return step
+
+    @staticmethod
+    def _lost(what: str, done: Progress) -> TrainingError:
+        """The error of a training that cannot go on; what was good before it is kept."""
+        left = (
+            f"the checkpoint of epoch {done.best_epoch} stays"
+            if done.best_epoch
+            else "no checkpoint was written"
+        )
+        return TrainingError(f"{what}; {left}. Try a lower learning rate or a longer warm-up.")
 
     @torch.no_grad()
     def _average(self, step: int) -> None:
