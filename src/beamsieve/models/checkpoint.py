@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import os
+import secrets
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -141,7 +142,7 @@ def write_tensors(path: Path, tensors: Mapping[str, Tensor], metadata: Mapping[s
     whole = {name: value.contiguous() for name, value in tensors.items()}
     text = {name: json.dumps(value) for name, value in metadata.items()}
     text["checksum"] = json.dumps(_checksum(whole, text))
-    aside = path.with_name(f".{path.name}.{os.getpid()}.part")
+    aside = path.with_name(f".{path.name}.{os.getpid()}.{secrets.token_hex(4)}.part")
     try:
         # Not safetensors' save_file: it makes files that their owner alone may read.
         aside.write_bytes(save(whole, text))
