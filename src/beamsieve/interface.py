@@ -14,12 +14,14 @@ Arrays are the backend's own (``torch.Tensor``, ``cupy.ndarray``, ``numpy.ndarra
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 import numpy as np
 from numpy.typing import NDArray
+
+from beamsieve.errors import BackendError
 
 if TYPE_CHECKING:
     from beamsieve.index import Index
@@ -53,7 +55,8 @@ class Capabilities:
     tolerance: Mapping[str, float] = field(default_factory=lambda: {"float32": 1e-5})
     deterministic: bool = True
     graph: bool = False
-    """Whether the loop can be captured in a CUDA graph."""
+    """Whether the loop can be captured in a CUDA graph: by :meth:`Backend.capture`, and step by
+    step in a capture of the caller's own."""
 
 
 @dataclass(frozen=True)
@@ -182,6 +185,30 @@ class RequestFilters:
     leaves: NDArray[np.int64]
 
 
+class Captured(ABC):
+    """A whole search's loop in one CUDA graph, as :meth:`Backend.capture` returns it."""
+
+    @abstractmethod
+    def replay(
+        self,
+        search: Search,
+        tokens: NDArray[np.int32],
+        rows: NDArray[np.int64],
+        finished: NDArray[np.bool_],
+    ) -> Beams:
+        """Run the graph for another search of the same shape, on the caller's current stream.
+
+        The arguments are those of :meth:`Backend.begin`. They differ from those of the capture in
+        values only: the engine fills up ``search.requests`` so that all its arrays have the same
+        shapes (signatures behind ``bloom_count``, leaves behind ``leaf_starts[-1]``, both unread),
+        and captures anew where another test is asked. Copy them into the buffers that the graph
+        reads, replay, and return copies of what it wrote: the caller's beams must stay what they
+        are after the next replay. Their ``search`` is the one given here. Nothing may wait for
+        the device, and once replayed nothing may ask the driver for memory. The engine calls it
+        from one thread at a time, but perhaps on another stream than the time before.
+        """
+
+
 class Backend(ABC):
     """One way to run the step. Subclass it, and name it in the entry-point group
     ``beamsieve.backends``.
@@ -275,3 +302,32 @@ class Backend(ABC):
     def device_bytes(self, tables: Any) -> int:
         """Bytes that ``load`` put on the device."""
         return 0
+
+    def capture(
+        self,
+        search: Search,
+        tokens: NDArray[np.int32],
+        rows: NDArray[np.int64],
+        finished: NDArray[np.bool_],
+        loop: Callable[[Beams], Beams],
+    ) -> Captured:
+        """Capture a whole search in a CUDA graph, where ``capabilities.graph`` says so.
+
+        Args:
+            search: as in ``begin``, as are the next three; they say the shapes.
+            tokens: int32 [B, p].
+            rows: int64 [B].
+            finished: bool [B].
+            loop: scores and steps from the beams before the first step to those after the last.
+                Call it with beams whose arrays, and whose search's ``device_requests``, are
+                buffers of the graph's own: at least once outside of the capture, so that kernels
+                are compiled and memory is taken, and once inside.
+
+        Raises:
+            BackendError: the loop cannot be captured, as the scorer waits for the device or
+                allocates outside of the library's pool; or the backend captures nothing at all.
+        """
+        raise BackendError(
+            f"The backend {self.name!r} on {self.device} cannot capture a search in a CUDA graph; "
+            f"leave out graph=True."
+        )
