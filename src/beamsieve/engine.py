@@ -10,9 +10,11 @@ from dataclasses import dataclass, replace
 from typing import Any, get_args
 
 import numpy as np
+from numpy.typing import NDArray
 
 from beamsieve import checks
 from beamsieve.errors import BackendError, InputError
+from beamsieve.graphs import SearchGraphs
 from beamsieve.index import Index
 from beamsieve.interface import (
     Backend,
@@ -89,6 +91,7 @@ class Engine:
             )
             self._name = str(spec)
         self._changes = threading.Lock()
+        self._graphs = SearchGraphs(self._backend)
         self._loaded = self._load(index)
         if plan is not None:
             self.use_plan(plan)
@@ -192,6 +195,12 @@ class Engine:
             RequestError: a request cannot be read.
             BackendError: the backend cannot decide what a request asks for.
         """
+        return self._backend.begin(*self._opened(batch, requests, prefix))
+
+    def _opened(
+        self, batch: int | None, requests: Sequence[Any] | None, prefix: Any
+    ) -> tuple[Search, NDArray[np.int32], NDArray[np.int64], NDArray[np.bool_]]:
+        """What a backend begins a search with."""
         if prefix is not None:
             prefix = checks.prefix_lists(prefix)
         if requests is not None:
@@ -215,7 +224,7 @@ class Engine:
             backend=self._backend,
             plan=loaded.plan,
         )
-        return self._backend.begin(search, tokens, rows, finished)
+        return search, tokens, rows, finished
 
     def step(
         self,
@@ -312,8 +321,16 @@ class Engine:
         batch: int | None = None,
         requests: Sequence[Any] | None = None,
         prefix: Any = None,
+        graph: bool = False,
     ) -> Beams:
         """All steps: ``score(step, beams)`` is asked for each level, from 1.
+
+        With ``graph`` the whole loop is captured in a CUDA graph at the first call, and replayed
+        at every later one of the same shape (``beamsieve.graphs``): the same beams, bit for bit,
+        without the host's work for each kernel. ``score`` is then called during the capture only.
+        It must do the same device work every time, wait for nothing and read nothing on the host;
+        what it reads besides ``beams`` must keep its place in device memory, and be filled before
+        each search. Pass the same ``score`` object each time: another one is captured anew.
 
         Args:
             score: returns (hidden, head), (hidden, head, bias) or logits, shaped as ``step`` says.
@@ -321,26 +338,39 @@ class Engine:
             batch: as in ``begin``.
             requests: as in ``begin``.
             prefix: as in ``begin``.
+            graph: whether to run as a CUDA graph; the capabilities say whether a backend can.
+
+        Raises:
+            BackendError: the search cannot be captured.
         """
-        beams = self.begin(batch, requests, prefix)
-        levels = beams.search.index.length - beams.step
+        opened = self._opened(batch, requests, prefix)
+        search, tokens = opened[:2]
         if not callable(score):
             raise InputError(
                 f"score is a {type(score).__name__}; give a function of the step and the beams."
             )
-        for width in checks.widths_for(self._backend, widths, levels, beams.search.batch):
-            said = score(beams.step + 1, beams)
-            if isinstance(said, tuple):
-                if not 2 <= len(said) <= 3:
-                    raise InputError(
-                        f"score returned a tuple of {len(said)}; it must be (hidden, head) or "
-                        f"(hidden, head, bias)."
-                    )
-                bias = said[2] if len(said) == 3 else None
-                beams = self.step(beams, width, hidden=said[0], head=said[1], bias=bias)
-            else:
-                beams = self.step(beams, width, logits=said)
-        return beams
+        levels = search.index.length - tokens.shape[1]
+        widths = checks.widths_for(self._backend, widths, levels, search.batch)
+
+        def loop(beams: Beams) -> Beams:
+            for width in widths:
+                beams = self._scored_step(beams, width, score(beams.step + 1, beams))
+            return beams
+
+        if graph:
+            return self._graphs.search(*opened, widths, score, loop)
+        return loop(self._backend.begin(*opened))
+
+    def _scored_step(self, beams: Beams, width: int, said: Any) -> Beams:
+        if not isinstance(said, tuple):
+            return self.step(beams, width, logits=said)
+        if not 2 <= len(said) <= 3:
+            raise InputError(
+                f"score returned a tuple of {len(said)}; it must be (hidden, head) or "
+                f"(hidden, head, bias)."
+            )
+        bias = said[2] if len(said) == 3 else None
+        return self.step(beams, width, hidden=said[0], head=said[1], bias=bias)
 
     def results(self, beams: Beams, k: int = 10) -> list[RequestHits]:
         """Each request's ``k`` best items, or as many as there are.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import threading
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar
 
@@ -20,11 +20,13 @@ from beamsieve.interface import (
     Beams,
     Candidates,
     Capabilities,
+    Captured,
     Normalize,
     Search,
     StepInputs,
 )
 from beamsieve_backends.torch_dense import TorchBackend
+from beamsieve_backends.triton_slots.graph import GraphOfSearch, StaticArrays
 from beamsieve_backends.triton_slots.launch import INTERPRETED
 from beamsieve_backends.triton_slots.step import StepArrays, run_step
 from beamsieve_backends.triton_slots.tables import LARGEST_WIDTH, DeviceTables, load_tables
@@ -139,12 +141,60 @@ class TritonBackend(Backend):
         rows: NDArray[np.int64],
         finished: NDArray[np.bool_],
     ) -> Beams:
-        """One beam per request whose prefix is known."""
-        own = search.tables
+        """One beam per request whose prefix is known; nothing here waits for the device."""
         if search.requests is not None:
+            own = search.tables
             search = replace(search, tables=own.for_halves())
-        beams = self._halves.begin(search, tokens, rows, finished)
-        return _own(replace(beams, search=replace(beams.search, tables=own)))
+            beams = self._halves.begin(search, tokens, rows, finished)
+            return _own(replace(beams, search=replace(beams.search, tables=own)))
+        if tokens.shape[1] == 0:
+            return self._at_the_root(search)
+        given = StaticArrays(_first_arrays(tokens, rows, finished), self._device)
+        return _from_arrays(given.views, search)
+
+    def _at_the_root(self, search: Search) -> Beams:
+        """Made on the device, so that a capture may hold it."""
+        with self._current():
+            scores = torch.zeros(search.batch, 1, device=self._device)
+            rows = torch.zeros(search.batch, 1, dtype=torch.int64, device=self._device)
+            views = {
+                "tokens": torch.empty(search.batch, 1, 0, dtype=torch.int32, device=self._device),
+                "scores": scores,
+                "keys": scores.clone(),
+                "rows": rows,
+                "parents": rows - 1,
+                "finished": torch.zeros_like(rows, dtype=torch.bool),
+                "count": rows[:, 0] + 1,
+            }
+        return _from_arrays(views, search)
+
+    @torch.no_grad()
+    def capture(
+        self,
+        search: Search,
+        tokens: NDArray[np.int32],
+        rows: NDArray[np.int64],
+        finished: NDArray[np.bool_],
+        loop: Callable[[Beams], Beams],
+    ) -> Captured:
+        """One CUDA graph of all kernels, the scorer's and the backend's."""
+        if search.requests is not None:
+            raise BackendError(
+                "The backend 'triton' cannot capture a search with targeting in a CUDA graph; "
+                "leave out graph=True."
+            )
+        first = StaticArrays(_first_arrays(tokens, rows, finished), self._device)
+
+        def fill(
+            search: Search,
+            tokens: NDArray[np.int32],
+            rows: NDArray[np.int64],
+            finished: NDArray[np.bool_],
+        ) -> None:
+            if tokens.shape[1]:  # without a prefix all searches begin alike
+                first.fill(_first_arrays(tokens, rows, finished))
+
+        return GraphOfSearch(self._device, fill, lambda: loop(_from_arrays(first.views, search)))
 
     @torch.no_grad()
     def step(self, beams: Beams, inputs: StepInputs, normalize: Normalize) -> Beams:
@@ -209,6 +259,28 @@ class TritonBackend(Backend):
 def _own(beams: Beams) -> SlotBeams:
     """One beam per request never shares a row."""
     return SlotBeams(**vars(beams), own_rows=beams.rows)
+
+
+def _first_arrays(
+    tokens: NDArray[np.int32], rows: NDArray[np.int64], finished: NDArray[np.bool_]
+) -> dict[str, NDArray[Any]]:
+    """The beams before the first step, on the host."""
+    known = rows[:, None] >= 0
+    scores = np.where(known, 0.0, -np.inf).astype(np.float32)
+    return {
+        "tokens": tokens[:, None, :],
+        "scores": scores,
+        "keys": scores,
+        "rows": rows[:, None],
+        "parents": np.full_like(rows[:, None], -1),
+        "finished": finished[:, None],
+        "count": known.sum(1, dtype=np.int64),
+    }
+
+
+def _from_arrays(views: Mapping[str, torch.Tensor], search: Search) -> Beams:
+    step = int(views["tokens"].shape[2])
+    return SlotBeams(step=step, search=search, own_rows=views["rows"], **views)
 
 
 def _for_halves(beams: Beams) -> Beams:
