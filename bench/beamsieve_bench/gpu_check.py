@@ -19,10 +19,9 @@ def valid_tokens(table: StepTable, rows: torch.Tensor) -> torch.Tensor:
             np.ascontiguousarray(table.bitmap[host]).view(np.uint8), axis=1, bitorder="little"
         )
         return torch.from_numpy(bits[:, : table.vocabulary].astype(bool)).to(rows.device)
-    assert table.tokens is not None
     for i, row in enumerate(host):
-        start, end = table.row_starts[row], table.row_starts[row + 1]
-        valid[i, torch.from_numpy(table.tokens[start:end].astype("int64"))] = True
+        start, end = table.starts.bounds(int(row))
+        valid[i, torch.from_numpy(table.tokens_at(range(start, end)).astype("int64"))] = True
     return valid.to(rows.device)
 
 
@@ -63,7 +62,7 @@ def check_step(
         worst = float((difference / scale).max())
         assert worst <= tolerance, f"request {b}: scores differ by {worst}"
         assert bool((scores[b, 1:n] <= scores[b, : n - 1]).all()), f"request {b}: order"
-        start = torch.from_numpy(table.row_starts.astype("int64")).to(rows.device)
+        start = torch.from_numpy(table.plain_starts().astype("int64")).to(rows.device)
         child = start[case.rows[b][parent]] + (valid.long().cumsum(1) - 1)[parent, token]
         assert bool((child == rows[b, :n]).all()), f"request {b}: child rows"
         largest, checked = max(largest, worst), checked + n

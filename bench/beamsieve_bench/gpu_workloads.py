@@ -10,7 +10,9 @@ import torch
 from numpy.typing import NDArray
 
 from beamsieve.index.build import make_table
-from beamsieve.index.tables import StepTable, starts_dtype, token_dtype
+from beamsieve.index.starts import starts_dtype
+from beamsieve.index.tables import StepTable
+from beamsieve.index.tokens import token_dtype
 
 HIDDEN = 256
 

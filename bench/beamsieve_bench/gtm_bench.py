@@ -130,7 +130,7 @@ def check(runner: Runner, requests: RequestFilters) -> int:
             listed = runner.backend.to_host(found.rows)[:: max(1, runner.batch // 2), :40]
             heads = runner.backend.to_host(before.rows)[:: max(1, runner.batch // 2), :40]
             live = runner.backend.to_host(before.count)[:: max(1, runner.batch // 2)]
-            starts = runner.index.tables[number].row_starts
+            starts = runner.index.tables[number].plain_starts()
             for i, b in enumerate(range(0, runner.batch, max(1, runner.batch // 2))):
                 for m in range(min(40, live[i], heads.shape[1])):
                     entries = np.arange(starts[heads[i, m]], starts[heads[i, m] + 1])

@@ -108,14 +108,14 @@ def make_matchers(tables: Sequence[StepTable], seed: int = 0) -> tuple[StepMatch
     the last two steps are those of the ad sets themselves.
     """
     pairs = tables[1].entries  # prefixes of two tokens
-    owner = np.repeat(np.arange(pairs), np.diff(tables[2].row_starts))
+    owner = np.repeat(np.arange(pairs), np.diff(tables[2].plain_starts()))
     draw = np.random.default_rng(seed + 1)
     of_triple = (owner * AD_SETS + draw.integers(0, AD_SETS, len(owner))).astype(np.int32)
-    of_leaf = np.repeat(of_triple, np.diff(tables[3].row_starts))
+    of_leaf = np.repeat(of_triple, np.diff(tables[3].plain_starts()))
     sets = ad_set_rows(pairs * AD_SETS, seed)
     triples = Rows(sets.bits[of_triple], sets.bloom[of_triple])
-    two = triples.united(tables[2].row_starts[:-1])
-    one = two.united(tables[1].row_starts[:-1])
+    two = triples.united(tables[2].plain_starts()[:-1])
+    one = two.united(tables[1].plain_starts()[:-1])
 
     def step(rows: Rows, index: NDArray[np.int32]) -> StepMatchers:
         return StepMatchers(None, RowTable(rows.bits, index), (RowTable(rows.bloom, index),))

@@ -65,7 +65,7 @@ class LastTokenScorer:
         """float32 [entries]: the part of an entry's logit that all viewers have in common."""
         tokens = self._tokens[level]
         last = np.zeros(1, np.int64) if level == 0 else self._tokens[level - 1]
-        parent = np.repeat(last, np.diff(self.index.tables[level].row_starts))
+        parent = np.repeat(last, np.diff(self.index.tables[level].plain_starts()))
         found = self.biases[level][tokens]
         for start in range(0, len(tokens), 1 << 18):
             part = slice(start, start + (1 << 18))
@@ -79,8 +79,8 @@ class LastTokenScorer:
         for level, table in enumerate(self.index.tables):
             own = self.heads[level] @ self.viewers[viewer]
             logits = own[self._tokens[level]].astype(np.float64) + self._shared[level]
-            starts = table.row_starts[:-1]
-            counts = np.diff(table.row_starts)
+            starts = table.plain_starts()[:-1]
+            counts = np.diff(table.plain_starts())
             best = np.repeat(np.maximum.reduceat(logits, starts), counts)
             total = np.add.reduceat(np.exp(logits - best), starts)
             scores = np.repeat(scores - np.log(total), counts) + logits - best

@@ -135,8 +135,14 @@ def rewrite_metadata(path: Path, **changes: Any) -> None:
 
 
 def test_newer_version_is_refused(path: Path) -> None:
-    rewrite_metadata(path, version=2)
-    with pytest.raises(IndexFileError, match="version 2 is newer than this library reads"):
+    rewrite_metadata(path, version=3)
+    with pytest.raises(IndexFileError, match="version 3 is newer than this library reads"):
+        Index.load(path)
+
+
+def test_older_version_is_refused(path: Path) -> None:
+    rewrite_metadata(path, version=1)
+    with pytest.raises(IndexFileError, match=r"version 1 is older .* build the index again"):
         Index.load(path)
 
 

@@ -118,13 +118,12 @@ def test_order_of_the_input_does_not_matter_to_the_tables(drawn, random) -> None
 
 
 def same_bytes(one: StepTable, other: StepTable) -> bool:
-    parts = ("row_starts", "tokens", "bitmap", "ranks")
-    for a, b in ((getattr(one, part), getattr(other, part)) for part in parts):
-        if (a is None) != (b is None):
-            return False
-        if a is not None and (a.dtype != b.dtype or a.tobytes() != b.tobytes()):
-            return False
-    return True
+    if one.arrays.keys() != other.arrays.keys():
+        return False
+    return all(
+        array.dtype == other.arrays[name].dtype and array.tobytes() == other.arrays[name].tobytes()
+        for name, array in one.arrays.items()
+    )
 
 
 def test_fingerprint_names_sids_and_items_but_not_layout() -> None:

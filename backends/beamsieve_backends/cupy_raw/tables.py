@@ -127,13 +127,15 @@ def _load(
     def put(array: NDArray[Any] | None) -> Any:
         return None if array is None else device.upload(array)
 
-    row_starts, child_leaf = put(table.row_starts), put(leaves)
+    row_starts, child_leaf = put(table.plain_starts()), put(leaves)
     if table.rows == 1:  # the root is always read as a list: it is small, and every request's
         tokens, bitmap, ranks = put(tokens_of_entries(table)), None, None
     else:
-        tokens, bitmap, ranks = put(table.tokens), put(table.bitmap), put(table.ranks)
+        dense = table.layout == "dense"
+        tokens = None if dense else put(table.plain_tokens())
+        bitmap, ranks = put(table.bitmap), put(table.word_ranks()) if dense else None
     arrays = (row_starts, tokens, bitmap, ranks, child_leaf)
-    degrees = np.diff(table.row_starts)
+    degrees = np.diff(table.plain_starts())
     largest = degrees
     if len(degrees) > MOST_BEAMS:
         largest = np.partition(degrees, len(degrees) - MOST_BEAMS)[-MOST_BEAMS:]
@@ -170,7 +172,7 @@ def _load(
 
 
 def _row_can_end(table: StepTable) -> bool:
-    return bool((table.row_starts[1:] == table.row_starts[:-1]).any())
+    return table.starts.has_empty_row
 
 
 def _smallest(starts: NDArray[np.int64]) -> NDArray[Any]:

@@ -91,14 +91,14 @@ def load_index(index: Index, device: torch.device, tile: int | None) -> DeviceIn
 def _load_tables(index: Index, device: torch.device, tile: int | None) -> tuple[DeviceTable, ...]:
     # A table may be without rows, where all semantic IDs end above it; one empty row does no harm.
     starts = [
-        _to(device, table.row_starts if table.rows else np.zeros(2, table.row_starts.dtype))
+        _to(device, table.plain_starts() if table.rows else np.zeros(2, np.int32))
         for table in index.tables
     ]
     ended_above = False
     tables = []
     for step, table in enumerate(index.tables, 1):
         last = step == index.length
-        counts = np.diff(table.row_starts).astype(np.float64)
+        counts = np.diff(table.plain_starts()).astype(np.float64)
         # Beams gather in wide rows, so rows count by how many entries they have.
         followed = float((counts**2).sum() / max(1.0, counts.sum()))
         slots = tile or min(LARGEST_TILE, 1 << round(np.log2(max(1.0, followed))))
@@ -118,7 +118,7 @@ def _load_tables(index: Index, device: torch.device, tile: int | None) -> tuple[
             )
         )
         if not last:
-            ended_above = ended_above or bool((np.diff(index.tables[step].row_starts) == 0).any())
+            ended_above = ended_above or index.tables[step].starts.has_empty_row
     return tuple(tables)
 
 
@@ -148,6 +148,6 @@ def _ended_leaves(index: Index, step: int, device: torch.device) -> Tensor | Non
     if step == index.length:
         if index.leaf_count == index.tables[-1].entries:
             return None
-    elif (np.diff(index.tables[step].row_starts) > 0).all():
+    elif not index.tables[step].starts.has_empty_row:
         return None
     return _to(device, index.leaf_starts(step))

@@ -116,23 +116,24 @@ def load_table(
     table: StepTable, leaves: NDArray[np.int64] | None, device: torch.device
 ) -> DeviceTable:
     """Copy one table to ``device``; ``leaves`` as :class:`DeviceTable` has them."""
-    if table.tokens is not None:
+    row_starts = table.plain_starts()
+    if table.bitmap is None:
         size = layout_bytes(table.rows, table.entries, table.vocabulary)
         if size["dense"] <= DENSE_UP_TO * size["sparse"]:
             table = make_table(
-                table.step, table.vocabulary, table.row_starts, table.tokens, "dense"
+                table.step, table.vocabulary, row_starts, table.plain_tokens(), "dense"
             )
-    degrees = np.diff(table.row_starts).astype(np.int64)
+    degrees = np.diff(row_starts).astype(np.int64)
     return DeviceTable(
         step=table.step,
         vocabulary=table.vocabulary,
         rows=table.rows,
         entries=table.entries,
         widest=int(degrees.max(initial=0)),
-        row_starts=_to_device(table.row_starts, device),
-        tokens=None if table.tokens is None else _to_device(table.tokens, device),
+        row_starts=_to_device(row_starts, device),
+        tokens=None if table.layout == "dense" else _to_device(table.plain_tokens(), device),
         bitmap=None if table.bitmap is None else _to_device(table.bitmap, device),
-        ranks=None if table.ranks is None else _to_device(table.ranks, device),
+        ranks=None if table.layout == "sparse" else _to_device(table.word_ranks(), device),
         leaf_first=None if leaves is None else _to_device(leaves, device),
         degree_sums=_largest_sums(degrees),
         typical_degree=float((degrees**2).sum() / max(1, degrees.sum())),

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from beamsieve.index.starts import start_candidates
 from beamsieve.index.tables import Layout, best_layout, layout_bytes
 
 if TYPE_CHECKING:
@@ -151,7 +152,9 @@ def _levels(catalog: Catalog) -> tuple[LevelReport, ...]:
                 median_children=float(median),
                 p99_children=float(p99),
                 max_children=int(children.max(initial=0)),
-                bytes=layout_bytes(rows, entries, codebook),
+                bytes=layout_bytes(
+                    rows, entries, codebook, min(start_candidates(row_starts).values())
+                ),
                 layout=best_layout(rows, entries, codebook),
             )
         )

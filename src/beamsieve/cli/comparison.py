@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from beamsieve.catalog import Catalog
 from beamsieve.index import Index, StepTable
+from beamsieve.index.tables import GROUP
 from beamsieve.targeting.item_rules import BloomRules, ItemRules
 
 Progress = Callable[[int, int], None]
@@ -154,7 +155,7 @@ def _finish(
 ) -> None:
     """Write down the leaves of those that end here, unless longer semantic IDs go on from there."""
     if depth < index.length:
-        starts = index.tables[depth].row_starts
+        starts = index.tables[depth].plain_starts()
         which = which[starts[rows[which]] == starts[rows[which] + 1]]
     leaves[which] = index.leaf_starts(depth)[rows[which]]
 
@@ -166,12 +167,14 @@ def _children(
     if table.bitmap is not None and table.ranks is not None:
         word, bit = tokens // 64, (tokens % 64).astype(np.uint64)
         bits = table.bitmap[rows, word]
-        before = np.bitwise_count(bits & ((np.uint64(1) << bit) - np.uint64(1)))
-        child = table.row_starts[rows].astype(np.int64) + table.ranks[rows, word] + before
+        before = np.bitwise_count(bits & ((np.uint64(1) << bit) - np.uint64(1))).astype(np.int64)
+        for back in range(1, GROUP):
+            counts = np.bitwise_count(table.bitmap[rows, np.maximum(word - back, 0)])
+            before += np.where(word % GROUP >= back, counts, 0)
+        child = table.starts.start(rows) + table.ranks[rows, word // GROUP] + before
         return np.where((bits >> bit) & np.uint64(1), child, -1)
-    assert table.tokens is not None
-    owners = np.repeat(np.arange(table.rows), np.diff(table.row_starts))
-    keys = owners * table.vocabulary + table.tokens
+    owners = np.repeat(np.arange(table.rows), np.diff(table.plain_starts()))
+    keys = owners * table.vocabulary + table.plain_tokens()
     wanted = rows * table.vocabulary + tokens
     if not len(keys):
         return np.full(len(rows), -1, np.int64)

@@ -13,17 +13,12 @@ from beamsieve.catalog.items import ItemIds
 from beamsieve.catalog.order import SidOrder
 from beamsieve.catalog.validate import Progress
 from beamsieve.errors import InputError
+from beamsieve.index.layouts import make_table as make_table
 from beamsieve.index.leaves import leaf_bounds
 from beamsieve.index.parts import IndexParts
-from beamsieve.index.tables import (
-    WORD,
-    Layout,
-    StepTable,
-    best_layout,
-    rank_dtype,
-    starts_dtype,
-    token_dtype,
-)
+from beamsieve.index.starts import starts_dtype
+from beamsieve.index.tables import Layout, StepTable
+from beamsieve.index.tokens import token_dtype
 from beamsieve.targeting.item_rules import ItemRules
 from beamsieve.targeting.matchers import Partitions, build_matchers
 
@@ -110,31 +105,6 @@ def _numbered_by_appearance(
     new = np.empty(len(old), np.int64)
     new[by_appearance] = np.arange(len(old))
     return old[by_appearance], new[place]
-
-
-def make_table(
-    step: int,
-    vocabulary: int,
-    row_starts: NDArray[np.integer],
-    tokens: NDArray[np.unsignedinteger],
-    layout: Layout | None,
-) -> StepTable:
-    """A table from its sparse parts; dense if forced, or if that is smaller and none is."""
-    rows = len(row_starts) - 1
-    counts = np.diff(row_starts)
-    widest = int(counts.max(initial=0))
-    if (layout or best_layout(rows, len(tokens), vocabulary)) == "sparse":
-        return StepTable(step, vocabulary, row_starts, tokens=tokens, widest=widest)
-    words = -(-vocabulary // WORD)
-    cell = np.repeat(np.arange(rows) * words, counts) + tokens // WORD
-    bits = np.uint64(1) << (tokens % WORD).astype(np.uint64)
-    bitmap = np.zeros((rows, words), np.uint64)
-    if len(cell):
-        first = np.flatnonzero(np.diff(cell, prepend=-1))
-        bitmap.reshape(-1)[cell[first]] = np.bitwise_or.reduceat(bits, first)
-    ranks = np.zeros((rows, words), rank_dtype(vocabulary))
-    np.cumsum(np.bitwise_count(bitmap[:, :-1]), axis=1, dtype=ranks.dtype, out=ranks[:, 1:])
-    return StepTable(step, vocabulary, row_starts, bitmap=bitmap, ranks=ranks, widest=widest)
 
 
 def _forced_layouts(layout: LayoutChoice, length: int) -> list[Layout | None]:

@@ -30,7 +30,7 @@ from beamsieve.catalog.validate import Progress
 from beamsieve.errors import IndexFileError
 
 KEY = "beamsieve-index"
-VERSION = 1
+VERSION = 2
 _LENGTH_BYTES = 8
 _DTYPES = {
     "I8": np.int8,
@@ -109,7 +109,8 @@ def read_file(
         progress: called as checksums are compared.
 
     Raises:
-        IndexFileError: the file is missing, foreign, newer, truncated or altered.
+        IndexFileError: the file is missing, foreign, of another format version, truncated or
+            altered.
     """
     try:
         content = _content(Path(path), mmap)
@@ -214,6 +215,11 @@ def _about(path: str | Path, metadata: Any) -> dict[str, Any]:
         raise IndexFileError(
             f"{path}: format version {version} is newer than this library reads ({VERSION}); "
             "upgrade beamsieve, or build the index again."
+        )
+    if version < VERSION:
+        raise IndexFileError(
+            f"{path}: format version {version} is older than this library reads ({VERSION}); "
+            "build the index again from its catalog."
         )
     return dict(about)
 

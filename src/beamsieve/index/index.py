@@ -18,6 +18,7 @@ from beamsieve.index.build import LayoutChoice, build_parts
 from beamsieve.index.leaves import child_of, leaf_bounds, tokens_of_entries, tokens_of_row
 from beamsieve.index.parts import IndexParts, fingerprints
 from beamsieve.index.storage import host_arrays, load_index, save_index
+from beamsieve.index.tables import token_candidates
 from beamsieve.interface import RequestFilters
 from beamsieve.targeting.attributes import lay_out
 from beamsieve.targeting.item_rules import take_runs
@@ -136,7 +137,8 @@ class Index:
             progress: called as checksums are compared.
 
         Raises:
-            IndexFileError: the file is missing, foreign, newer, truncated or altered.
+            IndexFileError: the file is missing, foreign, of another format version, truncated or
+                altered.
         """
         return cls(*load_index(path, mmap, verify, progress))
 
@@ -148,7 +150,11 @@ class Index:
     @cached_property
     def leaf_count(self) -> int:
         """The number of distinct semantic IDs."""
-        ended = sum(int(np.count_nonzero(np.diff(t.row_starts) == 0)) for t in self.tables)
+        ended = sum(
+            int(np.count_nonzero(np.diff(table.plain_starts()) == 0))
+            for table in self.tables
+            if table.starts.has_empty_row
+        )
         return self.tables[-1].entries + ended
 
     @cached_property
@@ -195,7 +201,7 @@ class Index:
                 return None
         depth = len(tokens)
         if depth < self.length:
-            start, end = self.tables[depth].row_starts[row : row + 2]
+            start, end = self.tables[depth].starts.bounds(row)
             if start < end:
                 return row, False
         return int(self.leaf_starts(depth)[row]), True
@@ -369,6 +375,16 @@ class Index:
                     "widest": table.widest,
                     "layout": table.layout,
                     "bytes": table.nbytes,
+                    "starts": {
+                        "kind": table.starts.name,
+                        "bytes": table.starts.nbytes,
+                        "candidates": dict(table.starts.candidates),
+                    },
+                    "tokens": {
+                        "kind": table.token_kind,
+                        "bytes": table.nbytes - table.starts.nbytes,
+                        "candidates": token_candidates(table.rows, table.entries, table.vocabulary),
+                    },
                 }
                 for table in self.tables
             ],

@@ -7,26 +7,12 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from beamsieve.index.tables import StepTable, token_dtype
-
-_CHUNK_CELLS = 1 << 24
+from beamsieve.index.tables import GROUP, StepTable
 
 
 def tokens_of_entries(table: StepTable) -> NDArray[np.unsignedinteger]:
     """The token of every entry of a table, whatever its layout; ascending within a row."""
-    if table.bitmap is None:
-        assert table.tokens is not None
-        return table.tokens
-    dtype = token_dtype(table.vocabulary)
-    bits = np.ascontiguousarray(table.bitmap).view(np.uint8)
-    found = np.empty(table.entries, dtype)
-    done = 0
-    step = max(1, _CHUNK_CELLS // (8 * bits.shape[1]))
-    for start in range(0, table.rows, step):
-        columns = np.nonzero(np.unpackbits(bits[start : start + step], axis=1, bitorder="little"))
-        found[done : done + len(columns[1])] = columns[1]
-        done += len(columns[1])
-    return found
+    return table.plain_tokens()
 
 
 def tokens_of_row(table: StepTable, row: int) -> NDArray[np.int32]:
@@ -34,25 +20,26 @@ def tokens_of_row(table: StepTable, row: int) -> NDArray[np.int32]:
     if table.bitmap is not None:
         words = np.ascontiguousarray(table.bitmap[row]).view(np.uint8)
         return np.flatnonzero(np.unpackbits(words, bitorder="little")).astype(np.int32)
-    assert table.tokens is not None
-    start, end = table.row_starts[row : row + 2]
-    return table.tokens[start:end].astype(np.int32)
+    return table.tokens_at(np.arange(*table.starts.bounds(row))).astype(np.int32)
 
 
 def child_of(table: StepTable, row: int, token: int) -> int:
     """The entry (the row of the next table) that ``token`` leads to from ``row``; -1 if none."""
     if not 0 <= token < table.vocabulary:
         return -1
-    start, end = (int(bound) for bound in table.row_starts[row : row + 2])
+    start, end = table.starts.bounds(row)
     if table.bitmap is not None and table.ranks is not None:
         word, bit = divmod(token, 64)
         bits = int(table.bitmap[row, word])
         if not bits >> bit & 1:
             return -1
-        return start + int(table.ranks[row, word]) + (bits & ((1 << bit) - 1)).bit_count()
-    assert table.tokens is not None
-    place = start + int(np.searchsorted(table.tokens[start:end], token))
-    return place if place < end and table.tokens[place] == token else -1
+        group = word // GROUP
+        before = int(np.bitwise_count(table.bitmap[row, group * GROUP : word]).sum())
+        before += int(table.ranks[row, group])
+        return start + before + (bits & ((1 << bit) - 1)).bit_count()
+    tokens = table.tokens_at(np.arange(start, end))
+    place = int(np.searchsorted(tokens, token))
+    return start + place if place < len(tokens) and tokens[place] == token else -1
 
 
 def leaf_counts(tables: Sequence[StepTable]) -> list[NDArray[np.int64]]:
@@ -60,7 +47,7 @@ def leaf_counts(tables: Sequence[StepTable]) -> list[NDArray[np.int64]]:
     counts = [np.ones(tables[-1].entries, np.int64)]
     for table in reversed(tables):
         before = np.concatenate([[0], np.cumsum(counts[0])])
-        starts = table.row_starts
+        starts = table.plain_starts()
         own = before[starts[1:]] - before[starts[:-1]]
         own[starts[1:] == starts[:-1]] = 1
         counts.insert(0, own)
@@ -79,7 +66,7 @@ def leaf_bounds(
         starts = np.arange(tables[-1].entries + 1)
         bounds = [(starts, starts[1:])]
         for table in reversed(tables):
-            starts = starts[table.row_starts]
+            starts = starts[table.plain_starts()]
             bounds.insert(0, (starts, starts[1:]))
         return bounds
     counts = leaf_counts(tables)
@@ -92,16 +79,16 @@ def leaf_bounds(
             table = tables[depth]
             before = np.cumsum(counts[depth + 1]) - counts[depth + 1]
             row = rows_of_entries(table)
-            first = before[table.row_starts[:-1][row]]
+            first = before[table.plain_starts()[:-1][row]]
             starts = starts[row] + before - first
     return bounds
 
 
 def has_no_empty_row(table: StepTable) -> bool:
     """Whether every row has an entry, so that no semantic ID ends above this table."""
-    return bool(np.all(table.row_starts[1:] > table.row_starts[:-1]))
+    return not table.starts.has_empty_row
 
 
 def rows_of_entries(table: StepTable) -> NDArray[np.int64]:
     """int64 [entries]; the row that owns each entry."""
-    return np.repeat(np.arange(table.rows), np.diff(table.row_starts))
+    return np.repeat(np.arange(table.rows), np.diff(table.plain_starts()))

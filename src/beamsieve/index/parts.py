@@ -11,7 +11,6 @@ import xxhash
 from numpy.typing import NDArray
 
 from beamsieve.catalog.items import ItemIds
-from beamsieve.index.leaves import tokens_of_entries
 from beamsieve.index.tables import StepTable
 from beamsieve.targeting.item_rules import ItemRules
 from beamsieve.targeting.matchers import Matchers
@@ -54,8 +53,8 @@ def fingerprints(parts: IndexParts) -> tuple[str, str]:
     digest = xxhash.xxh3_128(b"beamsieve index 1")
     digest.update(repr((list(parts.codebooks), parts.end_token)).encode())
     for table in parts.tables:
-        digest.update(_bytes(table.row_starts))
-        digest.update(_bytes(tokens_of_entries(table)))
+        digest.update(_bytes(table.plain_starts()))
+        digest.update(_bytes(table.plain_tokens()))
     sids = digest.hexdigest()
     for array in (parts.leaf_starts, parts.leaf_numbers):
         digest.update(b"-" if array is None else _bytes(array))

@@ -14,12 +14,11 @@ from beamsieve.catalog.validate import Progress
 from beamsieve.errors import CatalogError, IndexFileError
 from beamsieve.index.files import read_file, text_arrays, text_column, write_file
 from beamsieve.index.parts import IndexParts
+from beamsieve.index.starts import RowStarts
 from beamsieve.index.tables import StepTable
 from beamsieve.targeting.attributes import RowLayout, lay_out, read_attributes
 from beamsieve.targeting.item_rules import ItemRules
 from beamsieve.targeting.matchers import Matchers
-
-_TABLE_PARTS = ("row_starts", "tokens", "bitmap", "ranks")
 
 
 def host_arrays(parts: IndexParts) -> dict[str, NDArray[Any]]:
@@ -58,14 +57,13 @@ def save_index(
         "items": len(parts.items),
         "fingerprint": fingerprints[0],
         "sid_fingerprint": fingerprints[1],
-        "widest": [table.widest for table in parts.tables],
+        "tables": [_about_table(table) for table in parts.tables],
         "attributes": [attribute.as_dict() for attribute in layout.attributes],
     }
     arrays = host_arrays(parts)
     for table in parts.tables:
-        for part in _TABLE_PARTS:
-            if getattr(table, part) is not None:
-                arrays[f"table.{table.step}.{part}"] = getattr(table, part)
+        for name, array in table.arrays.items():
+            arrays[f"table.{table.step}.{name}"] = array
     if parts.matchers is not None:
         arrays |= parts.matchers.arrays()
     write_file(path, description, arrays, progress)
@@ -77,7 +75,8 @@ def load_index(
     """Read everything from a file: its parts, its fingerprints, and how many leaves it has.
 
     Raises:
-        IndexFileError: the file is missing, foreign, newer, truncated or altered.
+        IndexFileError: the file is missing, foreign, of another format version, truncated or
+            altered.
     """
     file = read_file(path, mmap, verify, progress)
     arrays, about = file.arrays, file.description
@@ -88,7 +87,7 @@ def load_index(
         items = arrays.get("items")
         parts = IndexParts(
             tables=tuple(
-                _table(step, vocabulary, about["widest"][step - 1], arrays)
+                _table(step, vocabulary, about["tables"][step - 1], arrays)
                 for step, vocabulary in enumerate(codebooks, 1)
             ),
             codebooks=codebooks,
@@ -105,18 +104,47 @@ def load_index(
         raise IndexFileError(f"{path}: an array or a field is missing: {error}.") from error
 
 
+def _about_table(table: StepTable) -> dict[str, Any]:
+    """What the arrays of a table do not say."""
+    return {
+        "rows": table.rows,
+        "entries": table.entries,
+        "widest": table.widest,
+        "block": table.starts.block,
+        "gap": table.starts.gap,
+        "starts": dict(table.starts.candidates),
+    }
+
+
 def _table(
-    step: int, vocabulary: int, widest: int, arrays: Mapping[str, NDArray[Any]]
+    step: int, vocabulary: int, about: Mapping[str, Any], arrays: Mapping[str, NDArray[Any]]
 ) -> StepTable:
-    name = f"table.{step}."
+    prefix = f"table.{step}."
+    own = {
+        name.removeprefix(prefix): array
+        for name, array in arrays.items()
+        if name.startswith(prefix)
+    }
+    starts = RowStarts(
+        about["rows"],
+        about["entries"],
+        plain=own.get("starts"),
+        bits=own.get("start_bits"),
+        samples=own.get("start_samples"),
+        exceptions=own.get("start_exceptions"),
+        block=about["block"],
+        gap=about["gap"],
+        candidates=about["starts"],
+    )
     return StepTable(
         step,
         vocabulary,
-        arrays[name + "row_starts"],
-        tokens=arrays.get(name + "tokens"),
-        bitmap=arrays.get(name + "bitmap"),
-        ranks=arrays.get(name + "ranks"),
-        widest=widest,
+        starts,
+        tokens=own.get("tokens"),
+        packed=own.get("packed"),
+        bitmap=own.get("bitmap"),
+        ranks=own.get("ranks"),
+        widest=about["widest"],
     )
 
 

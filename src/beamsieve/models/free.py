@@ -74,7 +74,7 @@ class LegalSids:
             for table in index.tables
         ]
         self._rows = [table.rows for table in index.tables]
-        self._childless = [np.diff(table.row_starts) == 0 for table in index.tables]
+        self._childless = [np.diff(table.plain_starts()) == 0 for table in index.tables]
 
     def __call__(self, tokens: NDArray[np.integer]) -> NDArray[np.bool_]:
         """bool [...] of tokens [..., L] as the index's tables spell them.

@@ -273,10 +273,11 @@ def _unite_children(
     leaf_starts: NDArray[np.int64],
 ) -> NDArray[np.uint64]:
     """One row for each of a table's rows; one without entries is a leaf itself."""
-    starts = table.row_starts[:-1]
+    bounds = table.plain_starts()
+    starts = bounds[:-1]
     if not rows.shape[1]:
         return np.zeros((table.rows, 0), np.uint64)
-    goes_on = table.row_starts[1:] > starts
+    goes_on = bounds[1:] > starts
     if goes_on.all():
         return np.bitwise_or.reduceat(rows, starts, axis=0)
     united = leaf_rows[leaf_starts[:-1]]

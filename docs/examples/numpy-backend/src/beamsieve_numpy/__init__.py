@@ -77,10 +77,10 @@ class NumpyBackend(Backend):
         for depth, table in enumerate(index.tables, start=1):
             leaves = index.leaf_starts(depth)[:-1].copy()
             if depth < index.length:  # a row of the next table with entries is not complete
-                leaves[np.diff(index.tables[depth].row_starts) > 0] = -1
+                leaves[np.diff(index.tables[depth].plain_starts()) > 0] = -1
             tables.append(
                 Table(
-                    row_starts=np.append(table.row_starts, table.entries).astype(np.int64),
+                    row_starts=np.append(table.plain_starts(), table.entries).astype(np.int64),
                     tokens=np.append(entry_tokens(table), np.int32(0)),
                     leaves=np.append(leaves, -1),
                     widest=max(1, table.widest),
@@ -224,9 +224,8 @@ class NumpyBackend(Backend):
 
 def entry_tokens(table: StepTable) -> NDArray[np.int32]:
     """The token of every entry of a table, ascending within a row, from either layout."""
-    if table.tokens is not None:
-        return table.tokens.astype(np.int32)
-    assert table.bitmap is not None
+    if table.bitmap is None:
+        return table.plain_tokens().astype(np.int32)
     words = np.ascontiguousarray(table.bitmap)
     bits = np.unpackbits(words.view(np.uint8), axis=1, bitorder="little")
     return np.nonzero(bits)[1].astype(np.int32)

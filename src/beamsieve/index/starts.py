@@ -1,0 +1,311 @@
+"""Where the rows of a step table begin, in few bits.
+
+Row r of a table owns the entries ``start(r) : start(r + 1)``; ``start(rows)`` is the number of
+entries. The starts ascend, and most rows are short, so a bitmap with one set bit per row tells them
+in little more than one bit per entry. There are three kinds, and each table takes the one of fewest
+bytes (:func:`start_candidates`):
+
+**plain**: ``plain``, int32 [rows + 1], or int64 from 2**31 entries on; ``start(r) = plain[r]``.
+
+**identity**: no array; every row has exactly one entry, so ``start(r) = r``.
+
+**sampled**: let z be 0 where every row has an entry and 1 where some row has none, so that the
+places ``start(r) + z * r`` of the rows 0 … rows (the last one a sentinel) all differ.
+
+- ``bits``: uint64 [ceil((entries + z * rows + 1) / 64) + 2]; bit ``p % 64`` (0 = least significant)
+  of word ``p // 64`` is set exactly when p is the place of a row. The last two words are zero, so
+  that three words can be read from any place on.
+- ``samples``: int32 [ceil((rows + 1) / K)], or int64 where ``entries + z * rows`` reaches 2**31;
+  one per block of K = ``block`` rows, K in {8, 16, 32, 64}. It is the place of the block's first
+  row, if the places of all its rows lie within 128 bits from there. If they do not, the block is
+  the e-th exception (from 0) and its sample is ``-(e + 1)``.
+- ``exceptions``: [exceptions * K], of the samples' type: the starts of the rows of the e-th such
+  block are ``exceptions[e * K : (e + 1) * K]``; behind row ``rows``, the number of entries.
+
+The look-up, as a loop::
+
+    def start(r):
+        p = samples[r // K]
+        if p < 0:
+            return exceptions[(-p - 1) * K + r % K]
+        left = r % K
+        while True:  # ends within 128 bits: three words from p // 64 on hold the answer
+            if bits[p // 64] >> (p % 64) & 1:
+                if left == 0:
+                    return p - z * r
+                left -= 1
+            p += 1
+
+A row wider than 128 entries makes an exception of its own block and costs nothing elsewhere.
+(Rank and select over a bitmap: Jacobson, Space-efficient Static Trees and Graphs, FOCS 1989.)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Literal
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+StartKind = Literal["plain", "identity", "sampled"]
+
+BLOCKS = (8, 16, 32, 64)
+"""How many rows may share a sample."""
+SPAN = 128
+"""A block whose rows lie within so many bits needs no exception."""
+WORD = 64
+"""Bits in a word of a bitmap."""
+PADDING = 2
+"""Zero words behind the bits."""
+_CHUNK_WORDS = 1 << 14
+
+
+@dataclass(frozen=True)
+class RowStarts:
+    """Where each row's entries begin; the module says what each kind's arrays hold.
+
+    Attributes:
+        rows, entries: of the table.
+        plain: the kind "plain".
+        bits, samples, exceptions: the kind "sampled".
+        block: K; 0 unless sampled.
+        gap: z; 0 unless sampled.
+        candidates: the bytes of every kind that was compared, as ``start_candidates`` gives them.
+    """
+
+    rows: int
+    entries: int
+    plain: NDArray[np.signedinteger] | None = None
+    bits: NDArray[np.uint64] | None = None
+    samples: NDArray[np.signedinteger] | None = None
+    exceptions: NDArray[np.signedinteger] | None = None
+    block: int = 0
+    gap: int = 0
+    candidates: Mapping[str, int] = field(default_factory=dict)
+
+    @property
+    def kind(self) -> StartKind:
+        """How the starts are held."""
+        if self.plain is not None:
+            return "plain"
+        return "identity" if self.bits is None else "sampled"
+
+    @property
+    def arrays(self) -> dict[str, NDArray[np.integer]]:
+        """What is stored, by name."""
+        held = {
+            "starts": self.plain,
+            "start_bits": self.bits,
+            "start_samples": self.samples,
+            "start_exceptions": self.exceptions,
+        }
+        return {name: array for name, array in held.items() if array is not None}
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of all arrays."""
+        return sum(array.nbytes for array in self.arrays.values())
+
+    def start(self, rows: ArrayLike) -> NDArray[np.int64]:
+        """int64, of the shape of ``rows`` (integers from 0 to the number of rows): their starts.
+
+        Arrays that were damaged give wrong starts, but only from 0 to the number of entries.
+        """
+        wanted = np.asarray(rows, np.int64)
+        if self.plain is not None:
+            return np.asarray(np.clip(self.plain[wanted].astype(np.int64), 0, self.entries))
+        if self.bits is None or self.samples is None or self.exceptions is None:
+            return wanted
+        block, left = np.divmod(wanted, self.block)
+        place = self.samples[block].astype(np.int64)
+        found = _select(self.bits, np.maximum(place, 0), left) - self.gap * wanted
+        if len(self.exceptions):
+            listed = np.clip(~place * self.block + left, 0, len(self.exceptions) - 1)
+            found = np.where(place < 0, self.exceptions[listed], found)
+        return np.asarray(np.clip(found, 0, self.entries))
+
+    def bounds(self, row: int) -> tuple[int, int]:
+        """The first entry of one row, and the one behind its last."""
+        start, end = self.start([row, row + 1]).tolist()
+        return start, max(start, end)
+
+    @property
+    def name(self) -> str:
+        """The kind with its block, as the candidates are named."""
+        return f"sampled/{self.block}" if self.kind == "sampled" else self.kind
+
+    def all(self) -> NDArray[np.signedinteger]:
+        """int32 or int64 [rows + 1]: every start, as the plain kind holds them."""
+        if self.plain is not None:
+            return self.plain
+        dtype = starts_dtype(self.entries)
+        found = np.arange(self.rows + 1, dtype=dtype)
+        if self.bits is None:
+            return found
+        done = 0
+        for first in range(0, len(self.bits), _CHUNK_WORDS):
+            octets = self.bits[first : first + _CHUNK_WORDS].view(np.uint8)
+            places = np.flatnonzero(np.unpackbits(octets, bitorder="little").view(np.bool_))
+            # A damaged bitmap may have too many bits, or too few.
+            places = places[: self.rows + 1 - done] + first * WORD
+            if self.gap:
+                places -= np.arange(done, done + len(places))
+            found[done : done + len(places)] = places
+            done += len(places)
+        found[done:] = self.entries
+        return found
+
+    @property
+    def has_empty_row(self) -> bool:
+        """Whether some row has no entry, so that a semantic ID ends above this table."""
+        if self.plain is None:
+            return self.gap > 0
+        return not bool(np.all(self.plain[1:] > self.plain[:-1]))
+
+
+def starts_dtype(entries: int) -> np.dtype[np.signedinteger]:
+    """int32, or int64 from 2**31 entries on."""
+    return np.dtype(np.int32 if entries < 2**31 else np.int64)
+
+
+def start_candidates(starts: NDArray[np.integer]) -> dict[str, int]:
+    """The bytes of every kind that can hold these starts, by name ("plain", "sampled/8" …).
+
+    ``starts`` are integers [rows + 1]. "identity" is there only where it holds.
+    """
+    rows, entries = len(starts) - 1, int(starts[-1])
+    gap = _gap(starts)
+    candidates = {"plain": (rows + 1) * starts_dtype(entries).itemsize}
+    if rows == entries and not gap:
+        candidates["identity"] = 0
+    words = bit_words(rows, entries, gap)
+    for block in BLOCKS:
+        exceptional = int(np.count_nonzero(_spans(starts, block, gap) >= SPAN))
+        numbers = -(-(rows + 1) // block) + exceptional * block
+        size = words * 8 + numbers * starts_dtype(entries + gap * rows).itemsize
+        candidates[f"sampled/{block}"] = size
+    return candidates
+
+
+def encode_starts(starts: NDArray[np.integer], kind: str | None = None) -> RowStarts:
+    """Hold these starts in the kind of fewest bytes: the first of equals, plain before others.
+
+    Args:
+        starts: integers [rows + 1], ascending from 0.
+        kind: the name of a candidate, to force it.
+    """
+    rows, entries = len(starts) - 1, int(starts[-1])
+    candidates = start_candidates(starts)
+    kind = kind or min(candidates, key=candidates.__getitem__)
+    if kind == "identity":
+        return RowStarts(rows, entries, candidates=candidates)
+    if kind == "plain":
+        plain = starts.astype(starts_dtype(entries), copy=False)
+        return RowStarts(rows, entries, plain, candidates=candidates)
+    block, gap = int(kind.removeprefix("sampled/")), _gap(starts)
+    bits = np.zeros(bit_words(rows, entries, gap), np.uint64)
+    for first in range(0, len(bits), _CHUNK_WORDS):
+        fill_bits(starts, gap, bits, first, first + _CHUNK_WORDS)
+    samples, exceptions = _samples(starts, block, gap)
+    return RowStarts(
+        rows,
+        entries,
+        bits=bits,
+        samples=samples,
+        exceptions=exceptions,
+        block=block,
+        gap=gap,
+        candidates=candidates,
+    )
+
+
+def bit_words(rows: int, entries: int, gap: int) -> int:
+    """How many words the bits of a sampled table take."""
+    return -(-(entries + gap * rows + 1) // WORD) + PADDING
+
+
+def fill_bits(
+    starts: NDArray[np.integer], gap: int, bits: NDArray[np.uint64], first: int, end: int
+) -> None:
+    """Set the words ``first : end`` of a sampled table's bits, and no other.
+
+    Threads may fill different words of one array at once.
+    """
+    end = min(end, len(bits))
+    low, high = (_rows_before(starts, gap, WORD * word) for word in (first, end))
+    places = starts[low:high].astype(np.int64)
+    if gap:
+        places += np.arange(low, high)
+    places -= WORD * first
+    cells = np.zeros((end - first) * WORD, np.bool_)
+    cells[places] = True
+    bits[first:end] = np.packbits(cells, bitorder="little").view(np.uint64)
+
+
+def _rows_before(starts: NDArray[np.integer], gap: int, place: int) -> int:
+    """How many rows have their place before this one; by bisection, as places are not stored."""
+    low, high = 0, len(starts)
+    while low < high:
+        middle = (low + high) // 2
+        if int(starts[middle]) + gap * middle < place:
+            low = middle + 1
+        else:
+            high = middle
+    return low
+
+
+def _gap(starts: NDArray[np.integer]) -> int:
+    return int(np.any(starts[1:] == starts[:-1]))
+
+
+def _first_places(starts: NDArray[np.integer], block: int, gap: int) -> NDArray[np.int64]:
+    places = starts[::block].astype(np.int64)
+    if gap:
+        places += np.arange(0, len(starts), block)
+    return places
+
+
+def _spans(starts: NDArray[np.integer], block: int, gap: int) -> NDArray[np.int64]:
+    """int64 [blocks]; how far the last row of each block lies behind its first."""
+    last = starts[block - 1 :: block].astype(np.int64)
+    if gap:
+        last += np.arange(block - 1, len(starts), block)
+    if len(starts) % block:
+        last = np.append(last, int(starts[-1]) + gap * (len(starts) - 1))
+    return np.asarray(last - _first_places(starts, block, gap))
+
+
+def _samples(
+    starts: NDArray[np.integer], block: int, gap: int
+) -> tuple[NDArray[np.signedinteger], NDArray[np.signedinteger]]:
+    rows, entries = len(starts) - 1, int(starts[-1])
+    dtype = starts_dtype(entries + gap * rows)
+    samples = _first_places(starts, block, gap).astype(dtype)
+    exceptional = np.flatnonzero(_spans(starts, block, gap) >= SPAN)
+    samples[exceptional] = -1 - np.arange(len(exceptional))
+    listed = exceptional[:, None] * block + np.arange(block)
+    return samples, starts[np.minimum(listed, rows)].ravel().astype(dtype)
+
+
+def _select(
+    bits: NDArray[np.uint64], place: NDArray[np.int64], left: NDArray[np.int64]
+) -> NDArray[np.int64]:
+    """The place of the ``left``-th set bit (from 0) from ``place`` on, within three words."""
+    first = np.minimum(place >> 6, len(bits) - 3)
+    word = bits[first] >> (place & 63).astype(np.uint64) << (place & 63).astype(np.uint64)
+    at = first << 6
+    for following in (1, 2):
+        count = np.bitwise_count(word).astype(np.int64)
+        behind = left >= count
+        word = np.where(behind, bits[first + following], word)
+        at = np.where(behind, (first + following) << 6, at)
+        left = np.where(behind, left - count, left)
+    for half in (32, 16, 8, 4, 2, 1):
+        lower = np.bitwise_count(word & np.uint64((1 << half) - 1)).astype(np.int64)
+        behind = left >= lower
+        word = np.where(behind, word >> np.uint64(half), word)
+        at = np.where(behind, at + half, at)
+        left = np.where(behind, left - lower, left)
+    return np.asarray(at)
