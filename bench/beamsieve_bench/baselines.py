@@ -11,13 +11,20 @@ widest state has. It is exact, so its results can be held against ours.
 from __future__ import annotations
 
 import copy
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
+
+Mark = Callable[[str], None]
+"""Told the name of what was just done, "filter", "project" or "select", as its clock is read."""
+
+
+def unmarked(name: str) -> None:
+    """The clock of a decode that nobody takes apart."""
 
 
 @dataclass(frozen=True)
@@ -28,7 +35,8 @@ class Decoded:
     scores: Tensor
 
 
-def _log_probabilities(hidden: Tensor, head: Tensor) -> Tensor:
+def log_probabilities(hidden: Tensor, head: Tensor) -> Tensor:
+    """float32 [B, M, V]: the log-softmax over the whole codebook."""
     return torch.log_softmax((hidden @ head.t()).float(), -1)
 
 
@@ -37,15 +45,22 @@ class Unconstrained:
 
     @torch.inference_mode()
     def decode(
-        self, hidden: Sequence[Tensor], heads: Sequence[Tensor], widths: Sequence[int]
+        self,
+        hidden: Sequence[Tensor],
+        heads: Sequence[Tensor],
+        widths: Sequence[int],
+        mark: Mark = unmarked,
     ) -> Decoded:
         """One search; ``hidden[t]`` is [B, M_t, d], ``heads[t]`` [V_t, d]."""
         batch, device = len(hidden[0]), hidden[0].device
         tokens = torch.empty((batch, 1, 0), dtype=torch.int64, device=device)
         scores = torch.zeros((batch, 1), device=device)
         for states, head, width in zip(hidden, heads, widths, strict=True):
-            scores, flat = _best(_log_probabilities(states, head), scores, width)
-            tokens = _extended(tokens, flat // len(head), flat % len(head))
+            scored = log_probabilities(states, head)
+            mark("project")
+            scores, flat = best(scored, scores, width)
+            tokens = extended(tokens, flat // len(head), flat % len(head))
+            mark("select")
         return Decoded(tokens, scores)
 
 
@@ -54,7 +69,7 @@ class ScoreFirstTrie:
 
     Args:
         sids: int32 [N, L], sorted and distinct, L at least 2.
-        vocabulary: V, the same at every level.
+        vocabulary: V, the same at every level, or one per level.
         device: where the tables go.
         tokens_per_beam: how many candidates each beam may offer in the dense second step, as the
             published decode does; None takes the best of all beams' candidates in one go. At least
@@ -67,7 +82,7 @@ class ScoreFirstTrie:
     def __init__(
         self,
         sids: NDArray[np.int32],
-        vocabulary: int,
+        vocabulary: int | Sequence[int],
         device: torch.device | str,
         tokens_per_beam: int | None = None,
     ) -> None:
@@ -75,18 +90,19 @@ class ScoreFirstTrie:
         if length < 2:
             raise ValueError(f"The trie's tables begin with a pair of levels; here is {length}.")
         self.tokens_per_beam = tokens_per_beam
+        first, second = [vocabulary] * 2 if isinstance(vocabulary, int) else vocabulary[:2]
         new = np.zeros((count, length), np.bool_)  # whether a row opens a prefix of each length
         new[0] = True
         for level in range(length):
             new[1:, level] = sids[1:, level] != sids[:-1, level]
             if level:
                 new[:, level] |= new[:, level - 1]
-        start = np.zeros(vocabulary, np.bool_)
+        start = np.zeros(first, np.bool_)
         start[sids[:, 0]] = True
         pairs = np.flatnonzero(new[:, 1])
-        mask = np.zeros((vocabulary, vocabulary), np.bool_)
+        mask = np.zeros((first, second), np.bool_)
         mask[sids[pairs, 0], sids[pairs, 1]] = True
-        states = np.zeros((vocabulary, vocabulary), np.int32)
+        states = np.zeros((first, second), np.int32)
         states[sids[pairs, 0], sids[pairs, 1]] = np.arange(len(pairs))
 
         starts, entries, self.widest = [np.zeros(1, np.int64)], [], []
@@ -122,22 +138,29 @@ class ScoreFirstTrie:
 
     @torch.inference_mode()
     def decode(
-        self, hidden: Sequence[Tensor], heads: Sequence[Tensor], widths: Sequence[int]
+        self,
+        hidden: Sequence[Tensor],
+        heads: Sequence[Tensor],
+        widths: Sequence[int],
+        mark: Mark = unmarked,
     ) -> Decoded:
-        """One search; ``hidden[t]`` is [B, M_t, d], ``heads[t]`` [V, d]."""
+        """One search; ``hidden[t]`` is [B, M_t, d], ``heads[t]`` [V_t, d]."""
         batch, device = len(hidden[0]), hidden[0].device
         tokens = torch.empty((batch, 1, 0), dtype=torch.int64, device=device)
         scores = torch.zeros((batch, 1), device=device)
         state = torch.zeros((batch, 1), dtype=torch.int64, device=device)
         for step, (states, head, width) in enumerate(zip(hidden, heads, widths, strict=True)):
-            scored = _log_probabilities(states, head)
+            scored = log_probabilities(states, head)
+            mark("project")
             if step == 0:
                 scored.masked_fill_(~self.start, -torch.inf)
-                scores, flat = _best(scored, scores, width)
+                mark("filter")
+                scores, flat = best(scored, scores, width)
                 parent, token = flat // len(head), flat % len(head)
                 state = token
             elif step == 1:
                 scored.masked_fill_(~self.mask[state], -torch.inf)
+                mark("filter")
                 scores, parent, token = self._dense(scored, scores, width)
                 state = self.states[state.gather(1, parent), token].to(torch.int64)
             else:
@@ -146,33 +169,39 @@ class ScoreFirstTrie:
                 found = self.entries[slot]
                 offered = scored.gather(2, found[..., 0].to(torch.int64))
                 offered.masked_fill_(slot >= behind[:, :, None], -torch.inf)
-                scores, flat = _best(offered, scores, width)
+                mark("filter")
+                scores, flat = best(offered, scores, width)
                 parent = flat // slot.shape[2]
                 chosen = found.flatten(1, 2).gather(1, flat[:, :, None].expand(-1, -1, 2))
                 token, state = chosen.to(torch.int64).unbind(2)
-            tokens = _extended(tokens, parent, token)
+            tokens = extended(tokens, parent, token)
+            mark("select")
         return Decoded(tokens, scores)
 
     def _dense(self, scored: Tensor, scores: Tensor, width: int) -> tuple[Tensor, Tensor, Tensor]:
         size = scored.shape[2]
         if self.tokens_per_beam is None:
-            scores, flat = _best(scored, scores, width)
+            scores, flat = best(scored, scores, width)
             return scores, flat // size, flat % size
         each = min(self.tokens_per_beam, size)
         offered, token = scored.topk(each)
-        scores, flat = _best(offered, scores, width)
+        scores, flat = best(offered, scores, width)
         return scores, flat // each, token.flatten(1).gather(1, flat)
 
 
-def _best(offered: Tensor, scores: Tensor, width: int) -> tuple[Tensor, Tensor]:
+def best(offered: Tensor, scores: Tensor, width: int) -> tuple[Tensor, Tensor]:
+    """The ``width`` best of ``offered + scores`` (``offered`` [B, M, S] is overwritten), each with
+    its flat place ``m * S + s``; -inf, at some place, where there are fewer.
+    """
     total = offered.add_(scores[:, :, None]).flatten(1)
     size = total.shape[1]
     if size < width:  # the rest of the places names some candidate, with a score of -inf
         total = torch.nn.functional.pad(total, (0, width - size), value=-torch.inf)
-    best = total.topk(width)
-    return best.values, best.indices.clamp_(max=size - 1)
+    kept = total.topk(width)
+    return kept.values, kept.indices.clamp_(max=size - 1)
 
 
-def _extended(tokens: Tensor, parent: Tensor, token: Tensor) -> Tensor:
+def extended(tokens: Tensor, parent: Tensor, token: Tensor) -> Tensor:
+    """int64 [B, W, t + 1]: the parents' tokens [B, M, t], and one more."""
     before = tokens.gather(1, parent[:, :, None].expand(-1, -1, tokens.shape[2]))
     return torch.cat([before, token[:, :, None]], 2)

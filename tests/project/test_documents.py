@@ -45,6 +45,7 @@ RUN_ELSEWHERE = {
     "demo",
     "demo --quick --json",
     "conformance torch:cpu --quick",
+    "bench matrix --quick --workloads items.safetensors --batches 4 --widths 16 --output run.json",
     "bench stage --items 20000 --beams 16 --rounds 3",
 }
 ONE_THREAD = {**os.environ, "OMP_NUM_THREADS": "1"}

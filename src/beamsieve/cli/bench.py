@@ -10,6 +10,7 @@ from beamsieve.cli.failures import BAD_ARGUMENTS, fail
 
 BENCHMARKS = {
     "stage": ("beamsieve_bench.stage", "filter, project and select beside score-first decodes"),
+    "matrix": ("beamsieve_bench.matrix", "backends beside baselines, over catalogs and shapes"),
 }
 RAW_ARGUMENTS = {
     # A benchmark reads its own options, --help included.

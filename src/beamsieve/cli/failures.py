@@ -36,6 +36,7 @@ EXTRAS = {
     "pytest": "conformance",
     "hypothesis": "conformance",
     "pytest_benchmark": "bench",
+    "matplotlib": "bench",
 }
 
 # What a message that is meant for Python calls an argument, and what it is called here.

@@ -1,0 +1,140 @@
+"""Who may be measured: a backend that is what was asked for, and just passed the suite here."""
+
+from __future__ import annotations
+
+import io
+import json
+from collections.abc import Sequence
+from contextlib import redirect_stdout
+from dataclasses import replace
+from pathlib import Path
+
+import torch
+
+import beamsieve as bs
+from beamsieve.errors import BackendError, BeamsieveError
+from beamsieve.registry import BackendSpec, open_backend
+from beamsieve_bench.gate import GateError, agrees_with_baseline, agrees_with_specification
+from beamsieve_bench.matrix_cells import Cell
+from beamsieve_bench.matrix_contestants import Baselines, draw_inputs
+from beamsieve_bench.matrix_sources import Source
+from beamsieve_conformance.records import facts, package_folder, sha256
+from beamsieve_conformance.runner import run
+from beamsieve_conformance.subject import Subject
+
+
+def resolved(asked: str, device: str) -> str:
+    """The config string that ``asked`` opens on ``device``.
+
+    Raises:
+        BackendError: it cannot be opened, "auto" was asked for, or something else answered.
+    """
+    wanted = BackendSpec.parse(asked)
+    if wanted.name == "auto":
+        raise BackendError(
+            "auto is no backend to measure: which one to take is what the matrix is to answer. "
+            "Name them, such as --backends torch,triton,cupy."
+        )
+    if wanted.device is None:
+        wanted = replace(wanted, device=device)
+    backend, opened = open_backend(str(wanted))
+    check_not_fallen_back(str(wanted), str(opened), backend.device)
+    return str(opened)
+
+
+def check_not_fallen_back(asked: str, answered: str, device: str) -> None:
+    """Compare what runs with what was asked for.
+
+    Raises:
+        BackendError: another backend, or another device.
+    """
+    wanted, opened = BackendSpec.parse(asked), BackendSpec.parse(answered)
+    if wanted.name != opened.name or not device.startswith(wanted.device or ""):
+        raise BackendError(
+            f"{asked} was asked for, and {answered} on {device} answered; nothing is measured."
+        )
+
+
+def passed_the_suite(config: str, records: Sequence[Path]) -> str:
+    """Hold the backend to the conformance suite, or find that a record of this very state does.
+
+    A record counts where device, hardware, versions and the hashes of all kernel sources are those
+    of now; a backend without kernel sources is always run.
+
+    Returns:
+        how it was found right.
+
+    Raises:
+        GateError: it fails the suite.
+    """
+    subject = Subject.open(config)
+    for path in records:
+        if _holds(path, subject):
+            return f"as the record {path.name} of this state says"
+    with redirect_stdout(io.StringIO()) as report:
+        code = run(config, quick=True)
+    if code != 0:
+        lines = [line for line in report.getvalue().splitlines() if line.startswith("FAILED")]
+        raise GateError(
+            f"{config} fails the conformance suite, so it is not measured; see "
+            f"'beamsieve conformance {config} --quick'. {' '.join(lines[:3])}"
+        )
+    return f"conformance --quick: {report.getvalue().strip().splitlines()[-1].strip('= ')}"
+
+
+def _holds(path: Path, subject: Subject) -> bool:
+    if not path.is_file() or not subject.kernel_sources:
+        return False
+    found = json.loads(path.read_text("utf-8"))["runs"].get(subject.name)
+    if found is None or found["counts"]["failed"] or not found["counts"]["passed"]:
+        return False
+    now = facts(subject)
+    folder = package_folder(subject.package.partition(".")[0])
+    return (
+        all(found[name] == now[name] for name in ("device", "hardware"))
+        and all(now["versions"].get(name, made) == made for name, made in found["versions"].items())
+        and found["kernels"] == {name: sha256(folder / name) for name in subject.kernel_sources}
+    )
+
+
+def right_on_the_specification(
+    config: str, normalizers: Sequence[str], device: torch.device
+) -> str:
+    """Every normalizer on a small catalog against the specification.
+
+    Raises:
+        GateError: a result differs by more than rounding.
+    """
+    return "; ".join(
+        f"{normalize}: {agrees_with_specification(config, normalize, device)}"
+        for normalize in normalizers
+    )
+
+
+def right_on_the_catalog(
+    config: str, source: Source, baselines: Baselines, device: torch.device
+) -> str:
+    """Scoring first, the measured catalog's results against a baseline that shares no code.
+
+    Raises:
+        GateError: a result differs by more than rounding.
+    """
+    if not source.one_length or len(source.codebooks) < 2:
+        return "not compared: the baseline needs semantic IDs of one length, of two levels at least"
+    cell = Cell(source.name, 2, 32, "float32")
+    inputs = draw_inputs(source, cell, 32, device)
+    try:
+        return agrees_with_baseline(config, source.index, inputs, baselines.score_first())
+    except BeamsieveError as error:
+        raise GateError(f"{config} cannot decode {source.name}: {error}") from error
+
+
+def open_engine(asked: str, source: Source, normalize: str) -> bs.Engine:
+    """An engine of exactly this backend.
+
+    Raises:
+        BackendError: it cannot serve the catalog, or something else answered.
+    """
+    engine = bs.Engine(source.index, asked, normalize)  # type: ignore[arg-type]
+    check_not_fallen_back(asked, engine.backend, engine.device)
+    return engine

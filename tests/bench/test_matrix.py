@@ -1,0 +1,249 @@
+"""The matrix on tiny catalogs: what is measured, what is refused, and what is written."""
+
+from __future__ import annotations
+
+import csv
+import json
+import shlex
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import beamsieve as bs
+from beamsieve.errors import BackendError
+from beamsieve_bench import matrix, matrix_gate
+from beamsieve_bench.gate import GateError
+from beamsieve_bench.matrix_cells import QUICK, cells
+from beamsieve_bench.matrix_gate import check_not_fallen_back
+from beamsieve_bench.matrix_rows import Run
+from beamsieve_bench.matrix_work import least_work
+
+TINY = (
+    "--quick --workloads skewed:300x16x3 --batches 2 --widths 4 --hidden 8 --rounds 3 --budget 0.05"
+)
+
+
+@pytest.fixture
+def suite(monkeypatch):
+    """The conformance suite, which tests of its own prove: here it passes at once."""
+    asked: list[str] = []
+
+    def passes(config: str, **options: Any) -> int:
+        asked.append(config)
+        print("== 1 passed ==")
+        return 0
+
+    monkeypatch.setattr(matrix_gate, "run", passes)
+    return asked
+
+
+def run(arguments: str, *more: str) -> int:
+    return matrix.main([*arguments.split(), *more])
+
+
+def complaint(capsys: pytest.CaptureFixture[str]) -> str:
+    """The one line on stderr, with nothing on stdout."""
+    captured = capsys.readouterr()
+    assert captured.out == ""
+    (line,) = captured.err.splitlines()
+    return line
+
+
+def test_every_contestant_of_a_cell_has_a_row_of_the_same_shape(suite, tmp_path, capsys):
+    path = tmp_path / "run.json"
+    assert run(TINY, "--output", str(path)) == 0
+    assert suite == ["torch:cpu"]
+    found = Run.read(path)
+    names = [row.contestant for row in found.rows]
+    assert names[:4] == ["torch:cpu", "unconstrained", "score-first CSR", "naive selective"]
+    for row in found.rows:
+        assert 0 < row.p20 <= row.p50 <= row.p80
+        assert (row.items, row.vocabulary, row.length) == (300, 16, 3)
+        assert row.flops > 0
+        assert row.bytes_moved > 0
+        assert row.timed == "calls"
+        assert len(row.filter_ms) == len(row.project_ms) == len(row.select_ms) == 3
+    ours = found.rows[0]
+    assert ours.contestant == ours.asked
+    assert len(ours.step_ms) == 3
+    assert ours.index_bytes
+    assert {"commit", "torch", "numpy", "device_name"} <= found.machine.keys()
+    assert any("1 passed" in line for line in found.gate["torch:cpu"])
+    assert any("semantic IDs equal" in line for line in found.gate["torch:cpu"])
+    shown = capsys.readouterr().out
+    assert "torch:cpu" in shown
+    assert "prefix function" in shown
+
+
+def test_the_line_of_a_row_measures_that_row_again(suite, tmp_path):
+    first, again = tmp_path / "first.json", tmp_path / "again.json"
+    assert run(TINY, "--output", str(first), "--shares", "0.1") == 0
+    row = Run.read(first).rows[0]
+    words = shlex.split(row.reproduce)
+    assert words[:3] == ["beamsieve", "bench", "matrix"]
+    assert matrix.main([*words[3:], "--output", str(again), "--budget", "0.05"]) == 0
+    assert [other.key for other in Run.read(again).rows] == [row.key]
+
+
+def test_the_table_is_tidy(suite, tmp_path):
+    path = tmp_path / "run.csv"
+    assert run(TINY, "--output", str(path), "--normalizers", "catalog,all") == 0
+    with path.open(encoding="utf-8", newline="") as file:
+        rows = list(csv.DictReader(file))
+    assert {row["normalize"] for row in rows} == {"catalog", "all", "own"}
+    assert all(row["commit"] and row["device_name"] and row["reproduce"] for row in rows)
+    assert all(float(row["p20"]) <= float(row["p50"]) <= float(row["p80"]) for row in rows)
+
+
+def test_the_report_is_one_file_that_loads_nothing(suite, tmp_path):
+    pytest.importorskip("matplotlib")
+    path, picture = tmp_path / "report.html", tmp_path / "matrix.png"
+    both = ("--output", str(path), "--output", str(picture))
+    assert run(TINY, *both, "--sweeps", "normalize", "--without", "prefix function") == 0
+    page = path.read_text("utf-8")
+    for part in ("<svg", "prefers-color-scheme: dark", "Where the time goes", "beamsieve bench"):
+        assert part in page
+    for reference in ('src="', "<link", "url(http", "@import"):
+        assert reference not in page
+    assert "#010203" not in page  # markers have become variables
+    assert picture.read_bytes()[:4] == b"\x89PNG"
+
+
+def test_a_red_suite_refuses(monkeypatch, capsys):
+    def fails(config: str, **options: Any) -> int:
+        print("FAILED suite/test_step.py::test_order - 1 != 2")
+        return 1
+
+    monkeypatch.setattr(matrix_gate, "run", fails)
+    assert run(TINY) == 1
+    assert "test_order" in complaint(capsys)
+
+
+def test_results_that_a_baseline_does_not_share_refuse(suite, monkeypatch, capsys):
+    def other(*given: Any) -> str:
+        raise GateError("Semantic IDs differ from the baseline's.")
+
+    monkeypatch.setattr(matrix_gate, "agrees_with_baseline", other)
+    assert run(TINY) == 1
+    assert "differ" in complaint(capsys)
+
+
+def test_nothing_measured_is_a_failure(suite, capsys):
+    assert run(TINY, "--shares", "0.5") == 1
+    assert "no targeting share 0.5" in complaint(capsys)
+
+
+@pytest.mark.parametrize(
+    ("asked", "answered", "device"),
+    [("torch:cpu", "reference:cpu", "cpu"), ("torch:cuda", "torch:cpu", "cpu")],
+)
+def test_a_backend_that_fell_back_is_not_measured(asked, answered, device):
+    with pytest.raises(BackendError, match="nothing is measured"):
+        check_not_fallen_back(asked, answered, device)
+
+
+def test_the_engine_of_a_cell_is_compared_with_what_was_asked_for(suite, monkeypatch, capsys):
+    real = bs.Engine
+
+    def other(index: bs.Index, backend: str, normalize: Any = "catalog") -> bs.Engine:
+        return real(index, "reference" if index.leaf_count == 300 else backend, normalize)
+
+    monkeypatch.setattr(bs, "Engine", other)
+    assert run(TINY) == 2
+    assert "nothing is measured" in complaint(capsys)
+
+
+def test_auto_is_refused(capsys):
+    assert run(f"{TINY} --backends auto") == 2
+    assert "auto is no backend to measure" in complaint(capsys)
+
+
+def test_an_index_of_the_users_own_with_short_semantic_ids(suite, tmp_path):
+    index = tmp_path / "own.safetensors"
+    bs.Index.build(bs.Catalog.from_arrays([[0, 1, 2], [0, 2, -1], [3, 0, 0]], codebooks=4)).save(
+        index
+    )
+    out = tmp_path / "run.json"
+    words = [
+        "--quick",
+        "--workloads",
+        str(index),
+        "--batches",
+        "1",
+        "--widths",
+        "2",
+        "--rounds",
+        "1",
+    ]
+    assert matrix.main([*words, "--hidden", "4", "--output", str(out)]) == 0
+    found = Run.read(out)
+    assert [row.contestant for row in found.rows] == ["torch:cpu"]
+    assert "one length" in found.absent[0]["reason"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        ("--workloads nowhere.json", "no workload 'nowhere.json'"),
+        ("--workloads real:Nothing", "no workload 'real:Nothing'"),
+        ("--workloads skewed:9x1x1", "at least 1 semantic ID of 2 levels"),
+        ("--backends nothing", "nothing"),
+    ],
+)
+def test_what_is_not_there_is_a_bad_argument(suite, arguments, says, capsys):
+    assert run(arguments) == 2
+    assert says in complaint(capsys)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        ("--batches 0", "--batches"),
+        ("--widths many", "--widths"),
+        ("--dtypes int8", "'int8' is none of"),
+        ("--normalizers some", "'some' is none of"),
+        ("--sweeps age", "'age' is none of"),
+        ("--shares few", "'few' is no number"),
+        ("--rounds 0", "--rounds is 0"),
+        ("--device tpu", "--device is 'tpu'"),
+        ("--output run.xls", "must end in one of"),
+        ("--output nowhere/run.json", "the folder nowhere does not exist"),
+    ],
+)
+def test_bad_options_are_one_line(arguments, says, capsys):
+    with pytest.raises(SystemExit) as ended:
+        run(arguments)
+    assert ended.value.code == 2
+    assert says in complaint(capsys)
+
+
+def test_a_sweep_varies_one_thing_and_shared_cells_are_measured_once():
+    found = cells(["w"], [1, 8], [4], ["float32"], ["catalog"], [None], ["batch", "width"], QUICK)
+    assert [(cell.batch, cell.width) for cell in found if "grid" in cell.sweep] == [(1, 4), (8, 4)]
+    swept = [cell for cell in found if cell.workload != "w"]
+    middle = [cell for cell in swept if cell.sweep == "batch+width"]
+    assert [(cell.batch, cell.width) for cell in middle] == [QUICK.middle]
+    assert len(swept) == len(QUICK.batch_sweep) + len(QUICK.width_sweep) - 1
+
+
+def test_the_least_work_of_a_full_and_of_a_selective_step():
+    (cell,) = cells(["w"], [2], [3], ["float32"], ["catalog"], [None], [], QUICK)
+    full, _ = least_work(cell, [8, 8], 5, [4, 10], [True, True], True)
+    assert full == 2 * 5 * (2 * 8 + 2 * 3 * 8)
+    selective, moved = least_work(cell, [8, 8], 5, [4, 10], [False, False], False)
+    assert selective == 2 * 5 * (4 + 10)
+    head_and_hidden = ((2 + 4) + (6 + 8)) * 5 * 4
+    assert moved == head_and_hidden + 1 + 3 + 2 * (2 * 3 * 32)
+
+
+def test_a_run_of_another_format_or_without_rows_is_refused(tmp_path):
+    path = tmp_path / "run.json"
+    for content in ("[]", "{}", json.dumps({"format": 99})):
+        path.write_text(content, "utf-8")
+        with pytest.raises(bs.InputError, match="no run of 'beamsieve bench matrix'"):
+            Run.read(path)
+    empty = {"format": 1, "machine": {}, "ceilings": {}, "gate": {}, "rows": [], "absent": []}
+    path.write_text(json.dumps(empty), "utf-8")
+    with pytest.raises(bs.InputError, match="has no rows"):
+        Run.read(Path(path))
