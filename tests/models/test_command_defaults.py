@@ -3,7 +3,7 @@
 import inspect
 
 from beamsieve.cli.models import train
-from beamsieve.models import DecoConfig, TrainingSettings
+from beamsieve.models import ModelConfig, TrainingSettings
 
 
 def test_the_command_has_the_librarys_defaults():
@@ -12,6 +12,6 @@ def test_the_command_has_the_librarys_defaults():
     shared = given.keys() & settings.keys()
     assert {"epochs", "batch", "learning_rate", "patience", "drop_history", "seed"} <= shared
     assert {name: given[name] for name in shared} == {name: settings[name] for name in shared}
-    config = DecoConfig()
+    config = ModelConfig()
     assert (given["dropout"], given["layers"]) == (config.dropout, config.layers)
     assert given["model_width"] == config.width == config.decoder_width

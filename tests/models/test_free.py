@@ -7,7 +7,8 @@ import torch
 
 from beamsieve.catalog import Catalog
 from beamsieve.index import Index
-from beamsieve.models.deco import Deco, DecoConfig
+from beamsieve.models.config import ModelConfig
+from beamsieve.models.deco import Deco
 from beamsieve.models.free import LegalSids, search_freely
 
 
@@ -15,12 +16,14 @@ from beamsieve.models.free import LegalSids, search_freely
 def test_a_free_search_wide_enough_finds_the_best_of_all_sequences():
     torch.manual_seed(1)
     codebooks = (3, 4, 5)
-    model = Deco(DecoConfig(width=16, heads=2, decoder_width=16, longest=4), codebooks).eval()
+    model = Deco(ModelConfig(width=16, heads=2, decoder_width=16, longest=4), codebooks).eval()
     for head in model.heads:
         head.weight.mul_(20)
-    concepts = model.think(torch.randint(0, 3, (2, 2, 3)))[:, 2]
+    reading = model.read(torch.randint(0, 3, (2, 2, 3)), torch.tensor([2, 2]))
+    concepts = reading.concepts
+    assert concepts is not None
     every = torch.tensor(list(itertools.product(*map(range, codebooks))))
-    beams = search_freely(model, concepts, width=60)
+    beams = search_freely(model, reading, width=60)
     assert beams.tokens.shape == (2, 60, 3)
     for request in range(2):
         hidden = model.spell(concepts[request].expand(60, -1, -1), every[:, :2])

@@ -16,8 +16,9 @@ from beamsieve.index import Index
 from beamsieve.models import (
     Checkpoint,
     Deco,
-    DecoConfig,
+    Generator,
     Histories,
+    ModelConfig,
     Recommender,
     TrainingSettings,
     load_checkpoint,
@@ -29,7 +30,7 @@ from beamsieve.models.data import Item
 from beamsieve.models.sequences import ItemSids
 
 ITEMS = 40
-CONFIG = DecoConfig(width=16, layers=1, heads=2, decoder_width=16, longest=4)
+CONFIG = ModelConfig(width=16, layers=1, heads=2, decoder_width=16, longest=4)
 BACKENDS = ("torch:cpu", "reference")
 
 
@@ -60,12 +61,13 @@ HISTORIES = Histories.from_lists(
 )
 
 
-def everything(index: Index, model: Deco, history: list[Item]) -> list[tuple[float, str]]:
+def everything(index: Index, model: Generator, history: list[Item]) -> list[tuple[float, str]]:
     """All items with their scores by brute force, normalised over each prefix's children."""
     sids = ItemSids(index)
     numbers = index.items.numbers(history[-model.config.longest :])
+    assert isinstance(model, Deco)
     read = torch.from_numpy(sids.first(numbers[None]))
-    concepts = model.concepts(read, torch.tensor([len(numbers)]))
+    concepts = model.think(read)[:, len(numbers)]
     found = []
     for leaf in range(index.leaf_count):
         sid = sids.sids[leaf]
@@ -225,7 +227,7 @@ def test_semantic_ids_of_several_lengths(end_token, tmp_path):
     items = list(range(len(sids)))
     histories = Histories.from_lists([items[n:] + items[:n] for n in items] * 10)
     settings = TrainingSettings(
-        epochs=40, patience=40, batch=16, learning_rate=1e-2, drop_history=0.0, threads=1
+        epochs=40, patience=40, batch=16, learning_rate=1e-2, drop_history=0.0, seed=2, threads=1
     )
     config = replace(CONFIG, longest=8, dropout=0.0)
     train(histories, index, tmp_path / "m", config=config, settings=settings)
@@ -239,10 +241,10 @@ def test_semantic_ids_of_several_lengths(end_token, tmp_path):
 def test_a_recommender_serves_several_calls():
     recommender = Recommender(MODEL, Engine(INDEX, "torch:cpu"))
     histories = [INDEX.items.numbers(["item-1", "item-2"]), INDEX.items.numbers([])]
-    first = recommender.decode(recommender.concepts(histories), k=4, width=10)
-    again = recommender.decode(recommender.concepts(histories), k=4, width=10)
+    first = recommender.decode(recommender.read(histories), k=4, width=10)
+    again = recommender.decode(recommender.read(histories), k=4, width=10)
     assert [hits.items for hits in first] == [hits.items for hits in again]
-    (alone,) = recommender.decode(recommender.concepts(histories[:1]), k=4, width=10)
+    (alone,) = recommender.decode(recommender.read(histories[:1]), k=4, width=10)
     assert alone.items == first[0].items
 
 

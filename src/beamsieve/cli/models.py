@@ -91,7 +91,7 @@ def train(
 ) -> None:
     """Train a small generator on histories of an index's items."""
     from beamsieve.errors import InputError
-    from beamsieve.models.deco import DecoConfig
+    from beamsieve.models.config import ModelConfig
     from beamsieve.models.resuming import state_path
     from beamsieve.models.training import TrainingSettings
     from beamsieve.models.training import train as train_model
@@ -104,7 +104,7 @@ def train(
     check_regular(output)
     _check_device(device)
     try:
-        config = DecoConfig(
+        config = ModelConfig(
             width=model_width, decoder_width=model_width, layers=layers, dropout=dropout
         )
         settings = TrainingSettings(

@@ -17,7 +17,7 @@ from beamsieve.models.data import Histories
 from beamsieve.models.free import LegalSids, search_freely
 from beamsieve.models.metrics import Metrics
 from beamsieve.models.progress import Bar
-from beamsieve.models.scorer import DecoScorer, as_tensor
+from beamsieve.models.scorer import BeamScorer, as_tensor
 from beamsieve.models.sequences import number
 from beamsieve.models.serving import Recommendation, RecommendedItem, Recommender
 
@@ -60,8 +60,8 @@ class Comparison:
             range(start, min(start + BATCH, len(sequences)))
             for start in range(0, len(sequences), BATCH)
         ]
-        self.concepts = [
-            self.filter_first.concepts([sequences[row] for row in rows]) for rows in self.batches
+        self.readings = [
+            self.filter_first.read([sequences[row] for row in rows]) for rows in self.batches
         ]
 
     def quality(self, bar: Bar) -> dict[str, Any]:
@@ -72,12 +72,12 @@ class Comparison:
         filtered: list[NDArray[np.bool_]] = []
         free: list[NDArray[np.bool_]] = []
         bar.begin("decode", len(self.batches))
-        for rows, concepts in zip(self.batches, self.concepts, strict=True):
-            beams = self._search(self.filter_first, DecoScorer(self.model, concepts), len(rows))
+        for rows, reading in zip(self.batches, self.readings, strict=True):
+            beams = self._search(self.filter_first, BeamScorer(self.model, reading), len(rows))
             found = self.filter_first.engine.results(beams, K)
-            others = self.score_first.decode(concepts, K, WIDTH)
+            others = self.score_first.decode(reading, K, WIDTH)
             filtered.append(self.legal(_finished(beams)))
-            free.append(self.legal(search_freely(self.model, concepts, WIDTH).tokens.cpu().numpy()))
+            free.append(self.legal(search_freely(self.model, reading, WIDTH).tokens.cpu().numpy()))
             for row, own, other in zip(rows, found, others, strict=True):
                 metrics.add(self._recommendation(row, own))
                 shared.append(len({*own.items} & {*other.items}) / max(len(own), len(other), 1))
@@ -101,18 +101,18 @@ class Comparison:
         decode: dict[str, list[float]] = {}
         stage: dict[str, list[float]] = {}
         for turn in range(TIMED + 1):
-            concepts = self.concepts[turn % len(self.concepts)]
-            batch = len(concepts)
+            reading = self.readings[turn % len(self.readings)]
+            batch = len(reading)
             for name, way in (
                 ("filter_first", self.filter_first),
                 ("score_first", self.score_first),
             ):
-                recorded = _Recorder(DecoScorer(self.model, concepts))
+                recorded = _Recorder(BeamScorer(self.model, reading))
                 spent = _milliseconds(self._search, way, recorded, batch) / batch
                 decode.setdefault(name, []).append(spent)
                 spent = _milliseconds(self._search, way, recorded.replay, batch) / batch
                 stage.setdefault(name, []).append(spent)
-            spent = _milliseconds(search_freely, self.model, concepts, WIDTH) / batch
+            spent = _milliseconds(search_freely, self.model, reading, WIDTH) / batch
             decode.setdefault("without_filter", []).append(spent)
         # The first turn warms caches and allocators.
         return {
@@ -147,7 +147,7 @@ class Comparison:
 class _Recorder:
     """Asks a scorer, and can say the same again without the model."""
 
-    def __init__(self, score: DecoScorer) -> None:
+    def __init__(self, score: BeamScorer) -> None:
         self._score = score
         self._said: dict[int, Any] = {}
 

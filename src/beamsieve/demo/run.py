@@ -17,11 +17,11 @@ from beamsieve.demo.report import show
 from beamsieve.demo.world import QUICK, Size, World, make_world
 from beamsieve.index import Index
 from beamsieve.models.checkpoint import Checkpoint, load_checkpoint
-from beamsieve.models.deco import DecoConfig
+from beamsieve.models.config import ModelConfig
 from beamsieve.models.progress import progress_bar
 from beamsieve.models.training import TrainingReport, TrainingSettings, train
 
-_CONFIG = DecoConfig(
+_CONFIG = ModelConfig(
     width=64, layers=2, heads=2, decoder_width=64, decoder_layers=1, longest=12, dropout=0.0
 )
 _SETTINGS = TrainingSettings(

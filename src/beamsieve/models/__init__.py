@@ -1,30 +1,40 @@
-"""A small generator that drives the engine: train it, recommend with it, measure it.
+"""A family of small generators that drive the engine: train it, recommend with it, measure it.
 
 Needs torch: ``pip install 'beamsieve[torch]'``.
 """
 
 from beamsieve.models.checkpoint import Checkpoint, load_checkpoint, save_checkpoint
+from beamsieve.models.config import ModelConfig
 from beamsieve.models.data import Histories, HistoryColumns, read_histories
-from beamsieve.models.deco import Deco, DecoConfig
+from beamsieve.models.deco import Deco
+from beamsieve.models.family import make_model
+from beamsieve.models.flat import FlatGR
+from beamsieve.models.fused import FusedGR
+from beamsieve.models.generator import Generator, Reading
 from beamsieve.models.metrics import Metrics
-from beamsieve.models.scorer import DecoScorer
+from beamsieve.models.scorer import BeamScorer
 from beamsieve.models.serving import Recommendation, RecommendedItem, Recommender, recommend
 from beamsieve.models.training import TrainingReport, TrainingSettings, train
 
 __all__ = [
+    "BeamScorer",
     "Checkpoint",
     "Deco",
-    "DecoConfig",
-    "DecoScorer",
+    "FlatGR",
+    "FusedGR",
+    "Generator",
     "Histories",
     "HistoryColumns",
     "Metrics",
+    "ModelConfig",
+    "Reading",
     "Recommendation",
     "RecommendedItem",
     "Recommender",
     "TrainingReport",
     "TrainingSettings",
     "load_checkpoint",
+    "make_model",
     "read_histories",
     "recommend",
     "save_checkpoint",

@@ -34,21 +34,28 @@ class Batch:
     places: Tensor
 
     def to(self, device: str) -> Batch:
-        """The same on another device."""
-        return Batch(
-            self.histories.to(device),
-            self.targets.to(device),
-            self.rows.to(device),
-            self.places.to(device),
-        )
+        """The same on another device, which is not waited for."""
+        parts: tuple[Tensor, ...] = (self.histories, self.targets, self.rows, self.places)
+        if torch.device(device).type == "cuda":
+            parts = tuple(part.pin_memory() for part in parts)
+        return Batch(*(part.to(device, non_blocking=True) for part in parts))
 
 
 def pad(histories: list[NDArray[np.int64]]) -> NDArray[np.int64]:
     """Item numbers [B, T] of the longest, -1 behind the end of shorter ones."""
-    padded = np.full((len(histories), max(map(len, histories), default=0)), -1, np.int64)
-    for row, history in enumerate(histories):
-        padded[row, : len(history)] = history
-    return padded
+    sequences = Sequences.of(histories)
+    return padded(sequences, np.arange(len(sequences)))
+
+
+def padded(sequences: Sequences, rows: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Item numbers [B, T] of some sequences, -1 behind the end of shorter ones."""
+    starts = sequences.starts[rows]
+    lengths = sequences.starts[rows + 1] - starts
+    places = np.arange(lengths.max(initial=0))
+    real = places < lengths[:, None]
+    numbers = np.full(real.shape, -1, np.int64)
+    numbers[real] = sequences.items[(starts[:, None] + places)[real]]
+    return numbers
 
 
 def hold_out(
@@ -93,14 +100,13 @@ def training_batches(
         for start in range(0, len(stretch), size)
     ]
     for piece in random.permutation(len(pieces)):
-        chosen = [sequences[place] for place in pieces[piece]]
+        numbers = padded(sequences, pieces[piece])
         if drop:
-            chosen = [_thinned(sequence, drop, random) for sequence in chosen]
-        padded = pad(chosen)
-        rows, places = np.nonzero(padded >= 0)
+            numbers = _thinned(numbers, drop, random)
+        rows, places = np.nonzero(numbers >= 0)
         yield Batch(
-            torch.from_numpy(sids.first(padded[:, :-1])),
-            torch.from_numpy(sids.drawn(padded[rows, places], random)),
+            torch.from_numpy(sids.first(numbers[:, :-1])),
+            torch.from_numpy(sids.drawn(numbers[rows, places], random)),
             torch.from_numpy(rows),
             torch.from_numpy(places),
         )
@@ -123,7 +129,15 @@ def validation_batches(
 
 
 def _thinned(
-    sequence: NDArray[np.int64], drop: float, random: np.random.Generator
+    numbers: NDArray[np.int64], drop: float, random: np.random.Generator
 ) -> NDArray[np.int64]:
-    kept = sequence[random.random(len(sequence)) >= drop]
-    return kept if len(kept) else sequence[-1:]
+    """Padded sequences [B, T] with items left out; of each, one at least stays."""
+    real = numbers >= 0
+    kept = real & (random.random(numbers.shape) >= drop)
+    none = np.flatnonzero(~kept.any(1))
+    kept[none, real[none].sum(1) - 1] = True
+    order = np.argsort(~kept, axis=1, kind="stable")[:, : kept.sum(1).max()]
+    thinned: NDArray[np.int64] = np.where(
+        np.take_along_axis(kept, order, 1), np.take_along_axis(numbers, order, 1), -1
+    )
+    return thinned

@@ -21,15 +21,19 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save
 from torch import Tensor
 
-from beamsieve.errors import CheckpointError
+from beamsieve.errors import CheckpointError, InputError
+from beamsieve.models.config import ModelConfig
 from beamsieve.models.data import Item
-from beamsieve.models.deco import Deco, DecoConfig
+from beamsieve.models.family import make_model
+from beamsieve.models.generator import Generator
 
 if TYPE_CHECKING:
     from beamsieve.index import Index
 
 FORMAT = "beamsieve-deco"
-VERSION = 1
+"""The first of the family gave all of its files their kind."""
+VERSION = 2
+"""1 knew Deco alone; such a file is read as one."""
 
 
 @dataclass(frozen=True)
@@ -43,7 +47,7 @@ class Checkpoint:
         training: how it was trained, and how that ended.
     """
 
-    model: Deco
+    model: Generator
     fingerprint: str
     popular: tuple[Item, ...] = ()
     training: Mapping[str, Any] = field(default_factory=dict)
@@ -94,7 +98,7 @@ def load_checkpoint(
     weights, metadata = read_tensors(path, FORMAT, VERSION)
     try:
         description = metadata["model"]
-        model = Deco(DecoConfig(**description["config"]), description["codebooks"])
+        model = make_model(ModelConfig(**description["config"]), description["codebooks"])
         model.load_state_dict(weights)
         found = Checkpoint(
             model.to(device).eval().requires_grad_(False),
@@ -102,7 +106,7 @@ def load_checkpoint(
             tuple(metadata["popular"]),
             metadata["training"],
         )
-    except (KeyError, TypeError, ValueError, RuntimeError) as error:
+    except (KeyError, TypeError, ValueError, RuntimeError, InputError) as error:
         first = str(error).partition("\n")[0]
         raise CheckpointError(
             f"{path}: weights and config do not fit each other: {first}"
@@ -191,6 +195,12 @@ def _checksum(tensors: Mapping[str, Tensor], text: Mapping[str, str]) -> str:
         digest.update(f"{name} {value.dtype} {tuple(value.shape)}\n".encode())
         digest.update(value.reshape(-1).view(torch.uint8).numpy().tobytes())
     return digest.hexdigest()
+
+
+def weights_fingerprint(model: Generator) -> str:
+    """32 hexadecimal digits of a model's weights."""
+    weights = {name: value.detach().cpu() for name, value in model.state_dict().items()}
+    return _checksum(weights, {})
 
 
 def _sizes(codebooks: tuple[int, ...]) -> str:

@@ -15,8 +15,8 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from beamsieve.index.leaves import rows_of_entries, tokens_of_entries
-from beamsieve.models.deco import Deco
-from beamsieve.models.scorer import DecoScorer
+from beamsieve.models.generator import Generator, Reading
+from beamsieve.models.scorer import BeamScorer
 
 if TYPE_CHECKING:
     from beamsieve.index import Index
@@ -37,27 +37,31 @@ class FreeBeams:
     parents: Tensor
 
 
-def search_freely(model: Deco, concepts: Tensor, width: int) -> FreeBeams:
+def search_freely(model: Generator, reading: Reading, width: int) -> FreeBeams:
     """Beam search over whole codebooks, ``width`` beams at every level.
 
     Args:
         model: in evaluation mode.
-        concepts: [B, M, e].
+        reading: of B histories, from ``model.read``.
         width: W; a level where fewer sequences exist keeps them all.
     """
-    batch = len(concepts)
-    score = DecoScorer(model, concepts)
+    batch, device = len(reading), reading.tensors()[0].device
+    score = BeamScorer(model, reading)
     beams = FreeBeams(
-        torch.empty((batch, 1, 0), dtype=torch.int64, device=concepts.device),
-        torch.zeros((batch, 1), device=concepts.device),
-        torch.zeros((batch, 1), dtype=torch.int64, device=concepts.device),
+        torch.empty((batch, 1, 0), dtype=torch.int64, device=device),
+        torch.zeros((batch, 1), device=device),
+        torch.zeros((batch, 1), dtype=torch.int64, device=device),
     )
     for step in range(1, model.levels + 1):
-        hidden, head, bias = score(step, beams)
-        logits = torch.log_softmax((hidden @ head.T + bias).float(), -1)
+        said = score(step, beams)
+        if isinstance(said, tuple):
+            hidden, head, bias = said
+            said = hidden @ head.T + bias
+        logits = torch.log_softmax(said.float(), -1)
         scores = (beams.scores[..., None] + logits).flatten(1)
         best, places = scores.topk(min(width, scores.shape[1]))
-        parents, tokens = places // len(head), places % len(head)
+        vocabulary = said.shape[-1]
+        parents, tokens = places // vocabulary, places % vocabulary
         before = beams.tokens.gather(1, parents[..., None].expand(-1, -1, step - 1))
         beams = FreeBeams(torch.cat([before, tokens[..., None]], -1), best, parents)
     return beams

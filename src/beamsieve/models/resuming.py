@@ -18,7 +18,7 @@ from beamsieve.models.checkpoint import read_tensors, write_tensors
 from beamsieve.models.sequences import Sequences
 
 FORMAT = "beamsieve-training-state"
-VERSION = 1
+VERSION = 2
 
 _log = logging.getLogger("beamsieve")
 

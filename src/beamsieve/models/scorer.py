@@ -1,4 +1,4 @@
-"""What the engine asks a Deco during a beam search."""
+"""What the engine asks a model during a beam search, whichever of the family it is."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ from typing import Any, Protocol
 import torch
 import torch.utils.dlpack
 from torch import Tensor
-from torch.nn import functional as F  # noqa: N812 - as torch's own documentation names it
 
-from beamsieve.models.deco import Deco
+from beamsieve.models.generator import Context, Generator, Reading
+from beamsieve.models.pointer import Copying, mixed
 
 
 class SpeltBeams(Protocol):
@@ -24,78 +24,144 @@ class SpeltBeams(Protocol):
         """Integers [B, W]."""
 
 
-class DecoScorer:
-    """``score`` for one ``engine.search``: the light decoder, one new token per beam and step.
+class BeamScorer:
+    """``score`` for ``engine.search``: one new token per beam and step through the spelling layers.
 
-    Keys and values of the tokens spelt so far are kept per beam and put into the beams' new order
-    by ``beams.parents``; those of the concepts are the same for all beams of a request. Make a
-    new one for every search.
+    Keys and values of what all beams of a request share (a history, or Deco's concepts) are kept
+    once per request; those of the tokens that a beam has spelt are put into the beams' new order
+    by ``beams.parents``. One scorer serves one search after the other, not two at once. It waits
+    for no device and its shapes follow from the search's, so that a search can be captured; a
+    captured search reads the tensors of ``reading`` again at every replay (``reading.overwrite``).
 
     Args:
         model: in evaluation mode.
-        concepts: [B, M, e], from ``model.concepts``.
+        reading: from ``model.read``.
     """
 
-    def __init__(self, model: Deco, concepts: Tensor) -> None:
-        self._model = model
-        self._spelt = 0
-        self._concept_keys: list[Tensor] = []  # per layer [B, 1, heads, M, e / heads]
-        self._concept_values: list[Tensor] = []
-        self._keys: list[Tensor] = []  # per layer [B, W, heads, tokens spelt, e / heads]
-        self._values: list[Tensor] = []
-        with torch.no_grad():
-            x = model.place(concepts, 0)
-            for block in model.decoder:
-                queries, keys, values = block.project(x)
-                self._concept_keys.append(keys[:, None])
-                self._concept_values.append(values[:, None])
-                self._keys.append(keys[:, None, :, :0])
-                self._values.append(values[:, None, :, :0])
-                x = block.add(
-                    x, F.scaled_dot_product_attention(queries, keys, values, is_causal=True)
-                )
-            self._first = model.decoder_norm(x[:, -1:])
+    def __init__(self, model: Generator, reading: Reading) -> None:
+        self.model = model
+        self.reading = reading
+        self._next = 0
+        self._search: object = None
 
-    def __call__(self, step: int, beams: SpeltBeams) -> tuple[Tensor, Tensor, Tensor]:
-        """Hidden states [B, W, e], head [V, e] and bias [V] for step ``step``, from 1."""
-        tokens = as_tensor(beams.tokens, self._first.device)
+    def __call__(self, step: int, beams: SpeltBeams) -> tuple[Tensor, Tensor, Tensor] | Tensor:
+        """What level ``step``, from 1, is spelt from: hidden [B, W, e], head [V, e] and bias [V].
+
+        With a pointer: the logarithms of the mixed probabilities [B, W, V].
+        """
+        search = getattr(beams, "search", None)
         with torch.no_grad():
-            hidden = self._first.expand(-1, tokens.shape[1], -1)
-            self._reorder(as_tensor(beams.parents, self._first.device))
+            if step != self._next or search is not self._search:
+                self._context = self.model.open(self.reading)
+                self._spelt = SpeltTokens(self.model, self._context)
+                self._copies = _begin(self.reading.copying)
+            device = self._context.first.device
+            tokens = as_tensor(beams.tokens, device)
+            if self._spelt.count:
+                parents = as_tensor(beams.parents, device).long().clamp(min=0)
+                self._spelt.reorder(parents)
+                if self._copies is not None:
+                    self._copies.reorder(parents)
+            hidden = self._context.first[:, None].expand(-1, tokens.shape[1], -1)
             # One token per step; more only where the search began with a prefix.
-            while self._spelt < step - 1:
-                hidden = self._append(tokens[:, :, self._spelt])
-        head = self._model.heads[step - 1]
-        return hidden, head.weight.detach(), head.bias.detach()
+            while self._spelt.count < step - 1:
+                # Places without a beam have no token; whatever they are given is never read.
+                codes = tokens[:, :, self._spelt.count].long().clamp(min=0)
+                if self._copies is not None:
+                    self._copies.append(self._spelt.count, codes)
+                hidden = self._spelt.append(codes)
+            self._next, self._search = step + 1, search
+            head = self.model.heads[step - 1]
+            if self._copies is None:
+                return hidden, head.weight.detach(), head.bias.detach()
+            return self._copies.mix(head(hidden), step - 1)
 
-    def _reorder(self, parents: Tensor) -> None:
-        # Places without a beam have no parent; whatever they are given is never read.
+
+class SpeltTokens:
+    """Keys and values of the tokens that each beam has spelt, and attention over all there is."""
+
+    def __init__(self, model: Generator, context: Context) -> None:
+        self.count = 0
+        self._model = model
+        self._context = context
+        self._own: list[Tensor] = []  # per layer [B, W, 2, heads, count, e / heads]
+        self._hidden = None if context.seen is None else ~context.seen[:, None, None]
+
+    def reorder(self, parents: Tensor) -> None:
+        """Put the beams into the order of parents int64 [B, W]."""
         request = torch.arange(len(parents), device=parents.device)[:, None]
-        parents = parents.long().clamp(min=0)
-        self._keys = [keys[request, parents] for keys in self._keys]
-        self._values = [values[request, parents] for values in self._values]
+        self._own = [kept[request, parents] for kept in self._own]
 
-    def _append(self, tokens: Tensor) -> Tensor:
-        """Read one more token per beam, int [B, W]; the hidden states behind it."""
-        model = self._model
-        x = model.prefix_codes[self._spelt](tokens.long().clamp(min=0))[:, :, None]
-        x = model.place(x * model.config.decoder_width**0.5, model.config.concepts + self._spelt)
-        beams = tokens.shape[1]
-        for layer, block in enumerate(model.decoder):
-            query, key, value = block.project(x)
-            self._keys[layer] = torch.cat([self._keys[layer], key], -2)
-            self._values[layer] = torch.cat([self._values[layer], value], -2)
-            shared = self._concept_keys[layer].expand(-1, beams, -1, -1, -1)
-            shared_values = self._concept_values[layer].expand(-1, beams, -1, -1, -1)
-            mixed = F.scaled_dot_product_attention(
-                query,
-                torch.cat([shared, self._keys[layer]], -2),
-                torch.cat([shared_values, self._values[layer]], -2),
-            )
-            x = block.add(x, mixed)
-        self._spelt += 1
-        hidden: Tensor = model.decoder_norm(x[:, :, 0])
+    def append(self, codes: Tensor) -> Tensor:
+        """Read one more code per beam, int64 [B, W]; the states [B, W, e] behind it."""
+        x = self._model.token(self.count, codes, self._context)
+        for layer, block in enumerate(self._model.spelling):
+            # Each beam is a sequence of one token: [B, W, heads, 1, e / heads].
+            query, key, value = block.project(x[:, :, None])
+            own = torch.stack([key, value], 2)
+            if self.count:
+                own = torch.cat([self._own[layer], own], -2)
+                self._own[layer] = own
+            else:
+                self._own.append(own)
+            x = block.add(x[:, :, None], self._attend(layer, query, own))[:, :, 0]
+        self.count += 1
+        hidden: Tensor = self._model.spelling_norm(x)
         return hidden
+
+    def _attend(self, layer: int, query: Tensor, own: Tensor) -> Tensor:
+        """[B, W, heads, 1, e / heads]: over the request's context and the beam's own tokens.
+
+        Beams are the queries of one product per request, so the context is never copied.
+        """
+        context_keys, context_values = self._context.keys[layer], self._context.values[layer]
+        asked = query[:, :, :, 0].transpose(1, 2) * query.shape[-1] ** -0.5  # [B, heads, W, _]
+        shared = asked @ context_keys.transpose(-1, -2)  # [B, heads, W, C]
+        if self._hidden is not None:
+            shared = shared.masked_fill(self._hidden, -torch.inf)
+        keys, values = own[:, :, 0].transpose(1, 2), own[:, :, 1].transpose(1, 2)
+        alone = (asked[..., None, :] * keys).sum(-1)  # [B, heads, W, count]
+        weights = torch.softmax(torch.cat([shared, alone], -1), -1)
+        split = shared.shape[-1]
+        mixed_values = weights[..., :split] @ context_values
+        mixed_values = mixed_values + (weights[..., split:, None] * values).sum(-2)
+        return mixed_values.transpose(1, 2)[..., None, :]
+
+
+class _Copies:
+    """Which items of the history each beam's prefix still matches."""
+
+    def __init__(self, copying: Copying) -> None:
+        self._copying = copying
+        self._match: Tensor | None = None  # bool [B, W, T]
+
+    def reorder(self, parents: Tensor) -> None:
+        request = torch.arange(len(parents), device=parents.device)[:, None]
+        if self._match is not None:
+            self._match = self._match[request, parents]
+
+    def append(self, level: int, codes: Tensor) -> None:
+        same = self._copying.sids[:, None, :, level] == codes[..., None]
+        self._match = same if self._match is None else self._match & same
+
+    def mix(self, logits: Tensor, level: int) -> Tensor:
+        copying = self._copying
+        # An item whose semantic ID ended before this level has no code to give.
+        weights = copying.weights * (copying.sids[..., level] >= 0)
+        weights = weights[:, None].expand(-1, logits.shape[1], -1)
+        if self._match is not None:
+            weights = weights * self._match
+        total = weights.sum(-1, keepdim=True)
+        shares = weights / total.clamp(min=1e-30)
+        codes = torch.arange(logits.shape[-1], device=logits.device)
+        # A product, not a scatter: its sums have one order, whatever else runs on the device.
+        spelt = (copying.sids[..., level, None] == codes).to(shares.dtype)  # [B, T, V]
+        gate = torch.where(total > 0, copying.gate[:, None, None], 1.0)
+        return mixed(logits, gate, shares @ spelt)
+
+
+def _begin(copying: Copying | None) -> _Copies | None:
+    return None if copying is None else _Copies(copying)
 
 
 def as_tensor(array: Any, device: torch.device) -> Tensor:

@@ -17,8 +17,9 @@ from beamsieve.models.batches import pad
 from beamsieve.models.checkpoint import Checkpoint, check_fit, load_checkpoint
 from beamsieve.models.data import Histories, Item, read_histories
 from beamsieve.models.free import LegalSids, search_freely
+from beamsieve.models.generator import Reading
 from beamsieve.models.progress import progress_bar
-from beamsieve.models.scorer import DecoScorer
+from beamsieve.models.scorer import BeamScorer
 from beamsieve.models.sequences import ItemSids, Sequences, Unknown, number
 from beamsieve.targeting.requests import check_request
 
@@ -104,28 +105,28 @@ class Recommender:
         self.model = checkpoint.model.to(engine.device).eval()
         self._sids = ItemSids(self.index)
 
-    def concepts(self, histories: list[NDArray[np.int64]]) -> torch.Tensor:
-        """Concepts [B, M, e] after histories of item numbers; the most recent items are read."""
+    def read(self, histories: list[NDArray[np.int64]]) -> Reading:
+        """Read histories of item numbers, of each its most recent items."""
         longest = self.model.config.longest
         recent = [history[-longest:] for history in histories]
         device = self.engine.device
         with torch.no_grad():
-            return self.model.concepts(
+            return self.model.read(
                 torch.from_numpy(self._sids.first(pad(recent))).to(device),
                 torch.tensor([len(history) for history in recent], device=device),
             )
 
     def decode(
-        self, concepts: torch.Tensor, k: int, width: int, requests: Sequence[Any] | None = None
+        self, reading: Reading, k: int, width: int, requests: Sequence[Any] | None = None
     ) -> list[RequestHits]:
         """The ``k`` best items of each request, with ``width`` beams per step.
 
         ``requests`` holds the targeting of each, as in :meth:`beamsieve.Engine.begin`.
         """
         beams = self.engine.search(
-            DecoScorer(self.model, concepts),
+            BeamScorer(self.model, reading),
             widths=[width] * self.model.levels,
-            batch=len(concepts),
+            batch=len(reading),
             requests=requests,
         )
         return self.engine.results(beams, k)
@@ -238,12 +239,12 @@ def _recommendations(
         bar.begin("recommend", len(sequences))
         for start in range(0, len(sequences), batch):
             rows = range(start, min(start + batch, len(sequences)))
-            concepts = recommender.concepts([sequences[row] for row in rows])
+            reading = recommender.read([sequences[row] for row in rows])
             asked = None if requests is None else requests[rows.start : rows.stop]
-            found = recommender.decode(concepts, k, width, asked)
+            found = recommender.decode(reading, k, width, asked)
             free = illegal = np.zeros(len(rows), np.int64)
             if legal is not None:
-                beams = search_freely(recommender.model, concepts, width).tokens.cpu().numpy()
+                beams = search_freely(recommender.model, reading, width).tokens.cpu().numpy()
                 free = np.full(len(rows), beams.shape[1])
                 illegal = (~legal(beams)).sum(1)
             shown = _titled(recommender.index, found, titles)

@@ -5,10 +5,11 @@ from __future__ import annotations
 import math
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 from beamsieve.errors import InputError
 
+Precision = Literal["float32", "bfloat16"]
 Stopped = Literal["epochs", "minutes", "patience"]
 
 
@@ -25,15 +26,19 @@ class TrainingSettings:
         warm_up_steps: the learning rate rises linearly over these steps.
         weight_decay: AdamW's, on matrices and embeddings, not on biases and norms.
         label_smoothing: share of every target spread over its whole codebook.
+        teacher_share: α, the share of every target that a teacher's distribution makes up, where
+            there is a teacher.
         drop_history: chance that an item of a history is left out of one epoch.
         average: decay per step of the moving average of the weights, which is what is validated
             and saved.
         patience: epochs without a better validation loss before training stops.
-        validation_share: share of the histories whose last item is held out; 0 for none, and then
-            the last epoch's weights are the ones saved.
+        validation_share: share of the histories whose last item is held out, up to 1; 0 for none,
+            and then the last epoch's weights are the ones saved.
         seed: of everything random; from 0 to 2**32 - 1.
         threads: of torch; None leaves torch's own choice.
         device: "cpu", "cuda" or "cuda:0".
+        precision: "float32", or "bfloat16" for the matrix products alone (autocast). On a GPU
+            float32 products run on its matrix units (TF32).
 
     Raises:
         InputError: a value is out of its range.
@@ -46,6 +51,7 @@ class TrainingSettings:
     warm_up_steps: int = 100
     weight_decay: float = 0.01
     label_smoothing: float = 0.0
+    teacher_share: float = 0.5
     drop_history: float = 0.5
     average: float = 0.99
     patience: int = 15
@@ -53,12 +59,16 @@ class TrainingSettings:
     seed: int = 0
     threads: int | None = None
     device: str = "cpu"
+    precision: Precision = "float32"
 
     def __post_init__(self) -> None:
         for name in ("epochs", "batch", "patience", "warm_up_steps"):
             if getattr(self, name) < 1:
                 raise InputError(f"{name} is {getattr(self, name)}; give at least 1.")
-        for name in ("label_smoothing", "drop_history", "average", "validation_share"):
+        for name in ("teacher_share", "validation_share"):
+            if not 0 <= getattr(self, name) <= 1:
+                raise InputError(f"{name} is {getattr(self, name)}; give a share from 0 to 1.")
+        for name in ("label_smoothing", "drop_history", "average"):
             if not 0 <= getattr(self, name) < 1:
                 raise InputError(f"{name} is {getattr(self, name)}; give a share from 0 up to 1.")
         if not (0 < self.learning_rate < math.inf and 0 <= self.weight_decay < math.inf):
@@ -70,6 +80,8 @@ class TrainingSettings:
             raise InputError(f"minutes is {self.minutes}; give more than 0, or None for no limit.")
         if not 0 <= self.seed < 1 << 32:
             raise InputError(f"seed is {self.seed}; give one from 0 to 2**32 - 1.")
+        if self.precision not in get_args(Precision):
+            raise InputError(f"precision is {self.precision!r}; give float32 or bfloat16.")
         if self.threads is not None and self.threads < 1:
             raise InputError(f"threads is {self.threads}; give at least 1.")
 

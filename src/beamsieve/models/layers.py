@@ -1,0 +1,89 @@
+"""The parts that every model of the family is made of."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Generic, TypeVar
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F  # noqa: N812 - as torch's own documentation names it
+
+
+class Block(nn.Module):
+    """One layer: causal attention and a feed-forward net, each behind its own norm."""
+
+    def __init__(self, width: int, heads: int, dropout: float) -> None:
+        super().__init__()
+        self.heads = heads
+        self.attention_norm = nn.LayerNorm(width)
+        self.queries_keys_values = nn.Linear(width, 3 * width)
+        self.attention_out = nn.Linear(width, width)
+        self.feed_norm = nn.LayerNorm(width)
+        self.feed_in = nn.Linear(width, 4 * width)
+        self.feed_out = nn.Linear(4 * width, width)
+        self.dropout = nn.Dropout(dropout)
+
+    def project(self, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """Queries, keys and values of x [..., n, width], each [..., heads, n, width / heads]."""
+        parts = self.queries_keys_values(self.attention_norm(x))
+        parts = parts.unflatten(-1, (3, self.heads, -1)).movedim(-3, 0).transpose(-2, -3)
+        return parts[0], parts[1], parts[2]
+
+    def add(self, x: Tensor, mixed: Tensor) -> Tensor:
+        """x after the attention's answer [..., heads, n, width / heads] and the feed-forward."""
+        x = x + self.dropout(self.attention_out(mixed.transpose(-2, -3).flatten(-2)))
+        fed = self.feed_out(F.gelu(self.feed_in(self.feed_norm(x))))
+        added: Tensor = x + self.dropout(fed)
+        return added
+
+    def attend(self, x: Tensor, seen: Tensor | None = None) -> tuple[Tensor, Tensor, Tensor]:
+        """x [..., n, width] after this layer, with its keys and values.
+
+        Position i attends to positions 0 … i, or to those that ``seen``, bool [n, n], says.
+        """
+        queries, keys, values = self.project(x)
+        mixed = F.scaled_dot_product_attention(
+            queries, keys, values, attn_mask=seen, is_causal=seen is None
+        )
+        return self.add(x, mixed), keys, values
+
+    def forward(self, x: Tensor, seen: Tensor | None = None) -> Tensor:
+        """x [..., n, width] after this layer."""
+        return self.attend(x, seen)[0]
+
+
+_Layer = TypeVar("_Layer", bound=nn.Module)
+
+
+class Layers(nn.ModuleList, Generic[_Layer]):
+    """A list of modules that says which kind they are."""
+
+    if TYPE_CHECKING:
+
+        def __iter__(self) -> Iterator[_Layer]: ...
+        def __getitem__(self, place: int) -> _Layer: ...  # type: ignore[override]
+
+
+def blocks(count: int, width: int, heads: int, dropout: float) -> Layers[Block]:
+    """``count`` layers of one size."""
+    return Layers[Block](Block(width, heads, dropout) for _ in range(count))
+
+
+def draw_weights(module: nn.Module) -> None:
+    """Draw all weights anew: N(0, 0.02), and N(0, 1/width) for embeddings.
+
+    Embeddings are multiplied by the square root of their width where they are read, so their
+    values enter the network with variance 1.
+    """
+    for part in module.modules():
+        if isinstance(part, nn.Linear):
+            nn.init.normal_(part.weight, std=0.02)
+            nn.init.zeros_(part.bias)
+        elif isinstance(part, nn.Embedding):
+            nn.init.normal_(part.weight, std=part.embedding_dim**-0.5)
+
+
+def absent_as_last(codes: Tensor, table: nn.Embedding) -> Tensor:
+    """Codes with -1 (a level that a shorter semantic ID does not have) as the table's last row."""
+    return torch.where(codes < 0, table.num_embeddings - 1, codes)
