@@ -380,7 +380,7 @@ def test_batches_do_not_change_the_result(tmp_path: Path, monkeypatch: pytest.Mo
     kept = [row for row in range(len(sids)) if row not in bad]
     assert list(catalog.items) == kept
     assert catalog.sids.tolist() == sids[kept].tolist()
-    assert seen[-1] == ("reading", len(sids), len(sids))
+    assert ("reading", len(sids), len(sids)) in seen
     assert len(seen) > 5
     with pytest.raises(CatalogError, match="row 120: token -5"):
         Catalog.read(tmp_path / "c.parquet")

@@ -14,10 +14,11 @@ from numpy.typing import ArrayLike, NDArray
 
 from beamsieve.catalog.items import ItemIds, as_ids, as_titles, distinct
 from beamsieve.catalog.matrix import read_rows
-from beamsieve.catalog.order import SidOrder, first_differences, sort_sids
+from beamsieve.catalog.order import SidOrder
 from beamsieve.catalog.readers import Format, open_source
 from beamsieve.catalog.report import CatalogReport, report_on
 from beamsieve.catalog.rows import Batch, Columns, Rows
+from beamsieve.catalog.sorting import sort_sids
 from beamsieve.catalog.validate import OnError, Progress, Rejects
 from beamsieve.errors import CatalogError
 from beamsieve.targeting.attributes import Attribute, lay_out
@@ -29,8 +30,9 @@ class Catalog:
 
     Attributes:
         sids: int32 [rows, L]; tokens as the user gave them, -1 behind the end of a shorter one.
-        items: the distinct items, in order of first appearance.
         row_items: int64 [rows], each row's place in ``items``; None where that is the row number.
+        item_ids: the distinct items, in order of first appearance; None where they are the row
+            numbers.
         codebooks: V_1 … V_L, without end tokens.
         end_token: whether the index appends an end token to every semantic ID.
         titles: Arrow large_string [items] with a title (or null) per item, or None.
@@ -43,24 +45,31 @@ class Catalog:
 
     def __init__(
         self,
-        sids: NDArray[np.int32],
-        items: ItemIds,
+        columns: Columns,
+        items: ItemIds | None,
         row_items: NDArray[np.int64] | None,
-        codebooks: tuple[int, ...],
         end_token: bool,
         titles: pa.Array | None,
         rules: CatalogRules | None,
         rejects: Rejects,
+        threads: int | None = None,
+        progress: Progress | None = None,
     ) -> None:
-        self.sids = sids
-        self.items = items
+        self.sids = columns.sids
+        self.item_ids = items
         self.row_items = row_items
-        self.codebooks = codebooks
+        self.codebooks = columns.codebooks
         self.end_token = end_token
         self.titles = titles
         self.rules = rules
         self.source = rejects.source
-        order = sort_sids(self._with_end_tokens())
+        report = progress or (lambda what, done, total: None)
+        order = sort_sids(
+            self._with_end_tokens(),
+            None if end_token else columns.ranges,
+            threads,
+            lambda done, total: report("sorting", done, total),
+        )
         self.order, self.duplicates = _each_pair_once(order, row_items)
         self.rejected = dict(rejects.reasons)
 
@@ -78,12 +87,15 @@ class Catalog:
         attributes: Sequence[Attribute] = (),
         rules: Sequence[Any] | None = None,
         source: str = "sids",
+        threads: int | None = None,
+        progress: Progress | None = None,
     ) -> Catalog:
         """A catalog from arrays.
 
         Args:
             sids: integers [N, L], one row per (item, semantic ID) pair; -1 pads the end of a
-                shorter one. A list of lists of unequal lengths will do.
+                shorter one. A list of lists of unequal lengths will do. An int32 array is kept, not
+                copied: leave it as it is while the catalog is in use.
             items: N integers or strings; the row numbers when None. An item may have several rows.
             codebooks: the size of each level's codebook, or one size for all; when None, one more
                 than the largest token of the level.
@@ -96,6 +108,8 @@ class Catalog:
             rules: N dicts (or None), see :mod:`beamsieve.targeting.rules`; all rows of one item
                 must have the same.
             source: what errors call these rows.
+            threads: how many threads check and sort; as many as there are processors when None.
+            progress: as in :meth:`read`.
 
         Raises:
             CatalogError: naming the row and the value; or there is no usable row at all.
@@ -124,9 +138,9 @@ class Catalog:
                 )
         with Rejects(source, on_error, rejects) as log:
             reader = RuleReader(lay_out(attributes))
-            rows = Rows(log, codebooks, end_token, reader)
+            rows = Rows(log, codebooks, end_token, reader, threads)
             rows.add(batch)
-            return cls._of(rows.finish(), end_token, log, reader)
+            return cls._of(rows.finish(), end_token, log, reader, threads, progress)
 
     @classmethod
     def read(
@@ -141,6 +155,7 @@ class Catalog:
         columns: Mapping[str, str | Sequence[str] | None] | None = None,
         attributes: Sequence[Attribute] = (),
         progress: Progress | None = None,
+        threads: int | None = None,
     ) -> Catalog:
         """Read a catalog from a file, or from an Arrow or pandas table.
 
@@ -165,46 +180,57 @@ class Catalog:
         name, batches = open_source(source, format, columns)
         with Rejects(name, on_error, rejects) as log:
             reader = RuleReader(lay_out(attributes))
-            rows = Rows(log, codebooks, end_token, reader)
+            rows = Rows(log, codebooks, end_token, reader, threads)
             for batch, total in batches(rows.most):
                 rows.add(batch)
                 if progress is not None:
                     progress("reading", rows.seen, total)
-            return cls._of(rows.finish(), end_token, log, reader)
+            return cls._of(rows.finish(), end_token, log, reader, threads, progress)
 
     @classmethod
     def _of(
-        cls, columns: Columns, end_token: bool, rejects: Rejects, reader: RuleReader
+        cls,
+        columns: Columns,
+        end_token: bool,
+        rejects: Rejects,
+        reader: RuleReader,
+        threads: int | None,
+        progress: Progress | None,
     ) -> Catalog:
         """Number the items of checked rows."""
-        values, row_items = distinct(columns.ids)
+        items, row_items = None, None
+        if columns.ids is not None:
+            values, row_items = distinct(columns.ids)
+            items = ItemIds(values)
         titles = columns.titles
         if titles is not None and row_items is not None:
             titles = titles.take(pa.array(np.unique(row_items, return_index=True)[1]))
         rules = None
         if reader.layout.attributes:
-            sets = _sets_of_items(columns.rule_sets, row_items, values, rejects.source)
+            items = items or _row_numbers(len(columns.sids))
+            sets = _sets_of_items(columns.rule_sets, row_items, items.values, rejects.source)
             rules = CatalogRules(reader.layout, sets, tuple(one.sets for one in reader.sets))
-            _warn_of_unreachable(rules, values, rejects.source)
-        return cls(
-            columns.sids,
-            ItemIds(values),
-            row_items,
-            columns.codebooks,
-            end_token,
-            titles,
-            rules,
-            rejects,
-        )
+            _warn_of_unreachable(rules, items.values, rejects.source)
+        return cls(columns, items, row_items, end_token, titles, rules, rejects, threads, progress)
 
     def __len__(self) -> int:
         return len(self.sids)
 
     def __repr__(self) -> str:
         return (
-            f"Catalog({self.source}: {len(self)} rows, {len(self.items)} items, "
+            f"Catalog({self.source}: {len(self)} rows, {self.item_count} items, "
             f"codebooks {'×'.join(map(str, self.codebooks))})"
         )
+
+    @cached_property
+    def items(self) -> ItemIds:
+        """The distinct items, in order of first appearance."""
+        return _row_numbers(len(self)) if self.item_ids is None else self.item_ids
+
+    @property
+    def item_count(self) -> int:
+        """The number of distinct items."""
+        return len(self) if self.item_ids is None else len(self.item_ids)
 
     @property
     def length(self) -> int:
@@ -237,6 +263,10 @@ class Catalog:
         lengths = (self.sids >= 0).sum(axis=1)
         coded[np.arange(len(self)), lengths] = ends[lengths]
         return coded
+
+
+def _row_numbers(count: int) -> ItemIds:
+    return ItemIds.numbered(np.arange(count))
 
 
 def _sets_of_items(
@@ -280,8 +310,4 @@ def _each_pair_once(order: SidOrder, row_items: NDArray[np.int64] | None) -> tup
     by_pair = np.lexsort((item, leaf))
     again = (leaf[by_pair][1:] == leaf[by_pair][:-1]) & (item[by_pair][1:] == item[by_pair][:-1])
     dropped = places[by_pair[1:][again]]
-    if not len(dropped):
-        return order, 0
-    kept = np.delete(np.arange(len(order.rows)), dropped)
-    sids = order.sids[kept]
-    return SidOrder(order.rows[kept], sids, first_differences(sids)), len(dropped)
+    return (order.without(dropped), len(dropped)) if len(dropped) else (order, 0)

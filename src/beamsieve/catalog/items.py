@@ -43,6 +43,13 @@ class ItemIds(Sequence[ItemId]):
         """
         return cls(as_ids(ids))
 
+    @classmethod
+    def numbered(cls, ids: NDArray[np.int64]) -> ItemIds:
+        """Of contiguous integers, without a copy."""
+        # pa.array would import pandas first, if that is installed.
+        buffers = [None, pa.py_buffer(ids)]
+        return cls(pa.Array.from_buffers(pa.int64(), len(ids), buffers))
+
     @property
     def are_strings(self) -> bool:
         """Whether the ids are strings."""
@@ -50,8 +57,8 @@ class ItemIds(Sequence[ItemId]):
 
     def numpy(self) -> NDArray[np.int64]:
         """The ids as int64, without a copy; integers only."""
-        array: NDArray[np.int64] = self.values.to_numpy(zero_copy_only=True)
-        return array
+        held = np.frombuffer(self.values.buffers()[1], np.int64)
+        return held[self.values.offset :][: len(self.values)]
 
     def __len__(self) -> int:
         return len(self.values)
@@ -92,12 +99,25 @@ class ItemIds(Sequence[ItemId]):
             self._sorted = self.numpy()[order], order
         ordered, order = self._sorted
         listed = list(ids)
-        is_id = np.fromiter((_is_id(item) for item in listed), np.bool_, len(listed))
-        wanted = np.fromiter((item if _is_id(item) else -1 for item in listed), np.int64)
+        usable = np.fromiter((is_id(item) for item in listed), np.bool_, len(listed))
+        wanted = np.fromiter((item if is_id(item) else -1 for item in listed), np.int64)
         if not len(ordered):
             return np.full(len(wanted), -1, np.int64)
         place = np.minimum(np.searchsorted(ordered, wanted), len(ordered) - 1)
-        return np.where(is_id & (ordered[place] == wanted), order[place], -1)
+        return np.where(usable & (ordered[place] == wanted), order[place], -1)
+
+    def find(self, ids: Any, threads: int | None = None) -> NDArray[np.int64]:
+        """int64: the item number of each id, -1 where no item has that id.
+
+        As :meth:`numbers`, but for many ids asked for once: no table of all items is made and kept.
+
+        Args:
+            ids: integers or strings, as a list, a NumPy or an Arrow array.
+            threads: how many to use.
+        """
+        from beamsieve.catalog.lookup import find_numbers
+
+        return find_numbers(self, ids, threads)
 
 
 def distinct(values: pa.Array) -> tuple[pa.Array, NDArray[np.int64] | None]:
@@ -115,7 +135,8 @@ def distinct(values: pa.Array) -> tuple[pa.Array, NDArray[np.int64] | None]:
     return encoded.dictionary, encoded.indices.to_numpy().astype(np.int64)
 
 
-def _is_id(item: Any) -> bool:
+def is_id(item: Any) -> bool:
+    """Whether this is an integer of 64 bits."""
     whole = isinstance(item, (int, np.integer)) and not isinstance(item, bool)
     return bool(whole and _INT64.min <= item <= _INT64.max)
 

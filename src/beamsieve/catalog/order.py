@@ -5,71 +5,117 @@ Everything that the index and the report need follows from these two, so a catal
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
-_WORD = 64
+from beamsieve import parallel
+from beamsieve.catalog.keys import WORD
 
 
 @dataclass(frozen=True)
-class SidOrder:
-    """A catalog's rows in lexicographic order of their semantic IDs.
+class Block:
+    """A run of sorted rows, small enough for the cache.
 
     Attributes:
-        rows: int64 [n]; the catalog's rows, sorted; rows with one semantic ID keep their order.
-        sids: int32 [n, L]; the semantic IDs in that order, -1 behind the end of a shorter one.
+        start, stop: which rows.
+        codes: per level, unsigned integers [n]: the tokens, plus 1 in padded orders.
+        rows: int64 [n], the catalog's rows.
+    """
+
+    start: int
+    stop: int
+    codes: tuple[NDArray[np.unsignedinteger], ...]
+    rows: NDArray[np.int64]
+
+
+class SidOrder(ABC):
+    """A catalog's rows in lexicographic order of their semantic IDs.
+
+    Rows with one semantic ID keep their order.
+
+    Attributes:
+        length: L, the number of levels.
+        padded: whether a semantic ID may end above the last level.
         difference: uint8 or int32 [n]; the first level, from 0, at which a sorted semantic ID
             differs from the one before it; L where both are equal; 0 for the first.
     """
 
-    rows: NDArray[np.int64]
-    sids: NDArray[np.int32]
+    length: int
+    padded: bool
     difference: NDArray[np.integer]
 
-    @property
-    def length(self) -> int:
-        """L, the number of levels."""
-        return int(self.sids.shape[1])
+    def __len__(self) -> int:
+        return len(self.difference)
 
-    def is_new(self, depth: int) -> NDArray[np.bool_]:
-        """bool [n]; where a prefix of ``depth`` tokens appears for the first time."""
-        found = np.asarray(self.difference < depth)
-        if depth and len(found) and self.sids[:, depth - 1].min() < 0:
-            found &= self.sids[:, depth - 1] >= 0
+    @property
+    @abstractmethod
+    def parts(self) -> list[tuple[int, int]]:
+        """Runs of sorted rows to be worked on in parallel: where each begins and ends."""
+
+    @abstractmethod
+    def blocks(self, start: int, stop: int) -> Iterator[Block]:
+        """One part, block by block."""
+
+    @abstractmethod
+    def without(self, places: NDArray[np.int64]) -> SidOrder:
+        """The order without the sorted rows at these places, each of which repeats another."""
+
+    @property
+    def rows(self) -> NDArray[np.int64]:
+        """int64 [n]; the catalog's rows, sorted. Made anew at every call."""
+        found = np.empty(len(self), np.int64)
+        for part in self.parts:
+            for block in self.blocks(*part):
+                found[block.start : block.stop] = block.rows
+        return found
+
+    @property
+    def sids(self) -> NDArray[np.int32]:
+        """int32 [n, L]; the sorted semantic IDs, -1 behind the end. Made anew at every call."""
+        found = np.empty((len(self), self.length), np.int32)
+        for part in self.parts:
+            for block in self.blocks(*part):
+                for level, codes in enumerate(block.codes):
+                    found[block.start : block.stop, level] = codes
+        if self.padded:
+            found -= 1
         return found
 
     def leaf_of_row(self) -> NDArray[np.int64]:
         """int64 [n]; for each sorted row, the place of its semantic ID among all distinct ones."""
         return np.cumsum(self.difference < self.length) - 1
 
-    def levels(self) -> Iterator[tuple[NDArray[np.int64], NDArray[np.int64]]]:
-        """For each level, what a step table is made of.
 
-        Yields:
-            int64 [rows + 1], where the entries of each prefix of the level above begin, and int64
-            [entries], the sorted row in which each entry's prefix appears for the first time.
-        """
-        parents = np.zeros(1, np.int64)
-        for step in range(1, self.length + 1):
-            places = np.flatnonzero(self.is_new(step))
-            first_children = np.flatnonzero(self.difference[places] < step - 1)
-            if step == 1:
-                first_children = np.zeros(1, np.int64)
-            if len(first_children) < len(parents):  # some semantic IDs end above this level
-                first_children = np.searchsorted(places, parents)
-            row_starts = np.append(first_children, len(places))
-            yield row_starts, places
-            parents = places
+class WideOrder(SidOrder):
+    """Of semantic IDs whose levels together pass 64 bits: the matrix itself, sorted."""
 
+    def __init__(self, rows: NDArray[np.int64], sids: NDArray[np.int32]) -> None:
+        self._rows, self._sids = rows, sids
+        self.length = int(sids.shape[1])
+        self.padded = bool(sids.min(initial=0) < 0)
+        self.difference = first_differences(sids)
 
-def sort_sids(sids: NDArray[np.integer]) -> SidOrder:
-    """Sort the rows of ``sids`` (integers [n, L], -1 behind the end)."""
-    rows = lexicographic_order(sids)
-    ordered = sids[rows].astype(np.int32, copy=False)
-    return SidOrder(rows, ordered, first_differences(ordered))
+    @property
+    def parts(self) -> list[tuple[int, int]]:
+        """Equal runs."""
+        return parallel.pieces(len(self._rows), 1 << 18)
+
+    def blocks(self, start: int, stop: int) -> Iterator[Block]:
+        """One part, block by block."""
+        for first, last in parallel.blocks(start, stop):
+            sids = self._sids[first:last]
+            if self.padded:
+                sids = sids + np.int32(1)
+            codes = tuple(np.ascontiguousarray(column).view(np.uint32) for column in sids.T)
+            yield Block(first, last, codes, self._rows[first:last])
+
+    def without(self, places: NDArray[np.int64]) -> WideOrder:
+        """The order without these sorted rows."""
+        return WideOrder(np.delete(self._rows, places), np.delete(self._sids, places, axis=0))
 
 
 def first_differences(ordered: NDArray[np.int32]) -> NDArray[np.integer]:
@@ -97,7 +143,7 @@ def lexicographic_order(sids: NDArray[np.integer]) -> NDArray[np.int64]:
     row_bits = (count - 1).bit_length()
     lowest = sids.min(axis=0)
     bits = [int(top - low).bit_length() for top, low in zip(sids.max(axis=0), lowest, strict=True)]
-    if max(bits) + 2 * row_bits > _WORD:
+    if max(bits) + 2 * row_bits > WORD:
         return np.lexsort(sids.T[::-1]).astype(np.int64, copy=False)
 
     order = np.arange(count, dtype=np.uint64)
@@ -107,7 +153,7 @@ def lexicographic_order(sids: NDArray[np.integer]) -> NDArray[np.int64]:
     while level < length:
         key = rank
         used = rank_bits + row_bits
-        while level < length and used + bits[level] <= _WORD:
+        while level < length and used + bits[level] <= WORD:
             column = sids[:, level] if rank_bits == 0 else sids[order, level]
             token = (column - lowest[level]).astype(np.uint64)
             key = (key << np.uint64(bits[level])) | token

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from beamsieve.index.levels import make_levels
 from beamsieve.index.starts import start_candidates
 from beamsieve.index.tables import Layout, best_layout, layout_bytes
 
@@ -100,11 +101,11 @@ def report_on(catalog: Catalog) -> CatalogReport:
     """Count everything a report names."""
     order = catalog.order
     first = np.flatnonzero(order.difference < order.length)
-    group_sizes = np.diff(np.append(first, len(order.rows)))
+    group_sizes = np.diff(np.append(first, len(order)))
     shared = group_sizes[group_sizes > 1]
     multi_path = 0
     if catalog.row_items is not None:
-        paths = np.bincount(catalog.row_items[order.rows], minlength=len(catalog.items))
+        paths = np.bincount(catalog.row_items[order.rows], minlength=catalog.item_count)
         multi_path = int(np.count_nonzero(paths > 1))
     depths = (order.sids[first] >= 0).sum(axis=1) - int(catalog.end_token)
     levels = _levels(catalog)
@@ -112,7 +113,7 @@ def report_on(catalog: Catalog) -> CatalogReport:
         source=catalog.source,
         rows=len(catalog),
         rejected=catalog.rejected,
-        items=len(catalog.items),
+        items=catalog.item_count,
         sids=len(first),
         duplicates=catalog.duplicates,
         collisions=Collisions(len(shared), int(shared.sum()), int(group_sizes.max())),
@@ -133,19 +134,19 @@ def report_on(catalog: Catalog) -> CatalogReport:
 
 def _levels(catalog: Catalog) -> tuple[LevelReport, ...]:
     reports = []
-    order = catalog.order
-    for level, (row_starts, places) in enumerate(order.levels(), 1):
-        codebook = catalog.coded_codebooks[level - 1]
+    tables = make_levels(catalog.order, catalog.coded_codebooks).tables
+    for level, table in enumerate(tables, 1):
+        row_starts, codebook = table.row_starts, table.vocabulary
         children = np.diff(row_starts)
         children = children[children > 0]
         has_any = len(children) > 0
         median, p99 = np.percentile(children, [50, 99]) if has_any else (0.0, 0.0)
-        rows, entries = len(row_starts) - 1, len(places)
+        rows, entries = len(row_starts) - 1, len(table.tokens)
         reports.append(
             LevelReport(
                 level=level,
                 codebook=codebook,
-                tokens_used=len(np.unique(order.sids[places, level - 1])),
+                tokens_used=len(np.unique(table.tokens)),
                 rows=rows,
                 entries=entries,
                 mean_children=float(children.mean()) if has_any else 0.0,

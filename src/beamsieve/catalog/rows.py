@@ -4,16 +4,18 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
-from typing import Any
+from dataclasses import dataclass, field, replace
+from typing import Any, cast
 
 import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from beamsieve import parallel
 from beamsieve.catalog.items import read_ids
-from beamsieve.catalog.order import sort_sids
-from beamsieve.catalog.validate import Rejects, bad_rows, check_codebooks, why_bad
+from beamsieve.catalog.keys import TokenRanges
+from beamsieve.catalog.sorting import sort_sids
+from beamsieve.catalog.validate import Rejects, all_usable, bad_rows, check_codebooks, why_bad
 from beamsieve.errors import CatalogError
 from beamsieve.targeting.rules import RuleReader
 
@@ -61,8 +63,10 @@ class Batch:
 class _Kept:
     """What can be used of a batch."""
 
-    origin: Batch
+    source: str
+    unit: str
     sids: NDArray[np.integer]
+    ranges: TokenRanges | None
     ids: pa.Array | None
     titles: pa.Array | None
     rule_sets: NDArray[np.int32]
@@ -88,9 +92,12 @@ class _Kept:
             labels = labels[rows]
         else:
             labels = [labels[row] for row in rows.tolist()]
+        sids = self.sids[rows]
         return _Kept(
-            self.origin,
-            self.sids[rows],
+            self.source,
+            self.unit,
+            sids,
+            TokenRanges.of(sids, 1) if sids.size else None,
             None if self.ids is None else self.ids.take(where),
             None if self.titles is None else self.titles.take(where),
             self.rule_sets[rows],
@@ -100,12 +107,13 @@ class _Kept:
 
 @dataclass(frozen=True)
 class Columns:
-    """All usable rows: ``sids`` int32 [n, L], ``ids`` and ``titles`` Arrow arrays of n, and
-    ``rule_sets`` int32 [n, attributes].
+    """All usable rows: ``sids`` int32 [n, L] and their ``ranges``, ``ids`` and ``titles`` Arrow
+    arrays of n (or None: ids 0 … n-1, no titles), and ``rule_sets`` int32 [n, attributes].
     """
 
     sids: NDArray[np.int32]
-    ids: pa.Array
+    ranges: TokenRanges
+    ids: pa.Array | None
     titles: pa.Array | None
     rule_sets: NDArray[np.int32]
     codebooks: tuple[int, ...]
@@ -119,6 +127,7 @@ class Rows:
         codebooks: the size per level, one size for every level, or None.
         end_token: whether a semantic ID may be a proper prefix of another.
         rules: reads the rows' rules.
+        threads: how many to use.
     """
 
     def __init__(
@@ -127,6 +136,7 @@ class Rows:
         codebooks: int | Iterable[int] | None,
         end_token: bool,
         rules: RuleReader,
+        threads: int | None = None,
     ) -> None:
         self.rejects = rejects
         self.end_token = end_token
@@ -136,6 +146,7 @@ class Rows:
         """L where the codebooks tell it."""
         self.seen = 0
         self.rules = rules
+        self.threads = threads
         self._kept: list[_Kept] = []
 
     def add(self, batch: Batch) -> None:
@@ -151,7 +162,9 @@ class Rows:
         ids, bad_ids = _read_ids(batch)
         bad = np.zeros(count, np.bool_)
         bad[list(batch.unreadable)] = True
-        bad[bad_rows(batch.sids, sizes)] = True
+        ranges = TokenRanges.of(batch.sids, self.threads) if batch.sids.size else None
+        if ranges is None or not all_usable(ranges, sizes):
+            bad[bad_rows(batch.sids, sizes)] = True
         no_id = np.zeros(count, np.bool_)
         if ids is not None and ids.null_count:
             no_id = np.asarray(ids.is_null())
@@ -171,8 +184,14 @@ class Rows:
                 why = why_bad(batch.sids[row].tolist(), sizes)
             value = batch.rule(row) if why is bad_rules.get(row) else batch.value(row)
             self.rejects.add(batch.source, batch.unit, batch.label(row), why, value)
-        kept = _Kept(batch, batch.sids, ids, batch.titles, rule_sets, batch.labels)
-        self._kept.append(kept.take(np.flatnonzero(~bad)) if bad.any() else kept)
+        kept = _Kept(
+            batch.source, batch.unit, batch.sids, ranges, ids, batch.titles, rule_sets, batch.labels
+        )
+        if bad.any():
+            kept = kept.take(np.flatnonzero(~bad))
+        if kept.sids.dtype != np.int32:  # what is kept fits
+            kept = replace(kept, sids=_as_int32(kept.sids, self.threads))
+        self._kept.append(kept)
 
     def _read_rules(self, batch: Batch) -> tuple[NDArray[np.int32], dict[int, tuple[str, str]]]:
         if batch.rules is not None:
@@ -200,23 +219,20 @@ class Rows:
             )
         widest = max(batch.sids.shape[1] for batch in batches)
         length = widest if self.most is None else self.most
-        sids = np.full((sum(len(batch.sids) for batch in batches), length), -1, np.int32)
-        start = 0
-        for batch in batches:
-            sids[start : start + len(batch.sids), : batch.sids.shape[1]] = batch.sids
-            start += len(batch.sids)
+        ranges = TokenRanges.joined([b.ranges for b in batches if b.ranges is not None], length)
         sizes = self._sizes_of(length)
         if sizes is None or self._one_size:
-            if sids[:, -1].max() < 0:
+            if ranges.highest[-1] < 0:
                 raise CatalogError(
                     f"{source}: no semantic ID reaches level {length}; leave the empty levels out, "
                     "or name the size of each level's codebook with codebooks=."
                 )
-            sizes = sizes or tuple(int(top) + 1 for top in sids.max(axis=0))
-        if any(batch.ids is None for batch in batches):
-            ids = pa.array(np.concatenate([np.asarray(batch.numbers()) for batch in batches]))
-        else:
+            sizes = sizes or tuple(top + 1 for top in ranges.highest)
+        ids = None
+        if all(batch.ids is not None for batch in batches):
             ids = _joined([batch.ids for batch in batches], source)
+        elif not _are_row_numbers(batches):
+            ids = pa.array(np.concatenate([np.asarray(batch.numbers()) for batch in batches]))
         titles = None
         if any(batch.titles is not None for batch in batches):
             none = pa.nulls
@@ -227,7 +243,26 @@ class Rows:
                 ]
             )
         rule_sets = np.concatenate([batch.rule_sets for batch in batches])
-        return Columns(sids, ids, titles, rule_sets, sizes)
+        self._kept = []
+        return Columns(self._matrix(batches, length), ranges, ids, titles, rule_sets, sizes)
+
+    def _matrix(self, batches: list[_Kept], length: int) -> NDArray[np.int32]:
+        """All tokens in one array, int32 [n, L]; a batch's own where there is but one."""
+        only = batches[0].sids
+        if len(batches) == 1 and only.shape[1] == length and not isinstance(only, np.memmap):
+            return cast("NDArray[np.int32]", only)
+        firsts = np.cumsum([0] + [len(batch.sids) for batch in batches]).tolist()
+        sids = np.empty((firsts[-1], length), np.int32)
+
+        def copy(number: int) -> None:
+            batch = batches[number]
+            rows = sids[firsts[number] : firsts[number + 1]]
+            width = batch.sids.shape[1]
+            rows[:, :width] = batch.sids
+            rows[:, width:] = -1
+
+        parallel.run(copy, range(len(batches)), self.threads)
+        return sids
 
     def _refuse_prefixes(self) -> None:
         """Refuse each semantic ID that is a proper prefix of another: no step could end on it."""
@@ -235,7 +270,7 @@ class Rows:
             return
         widths = {batch.sids.shape[1] for batch in self._kept if len(batch.sids)}
         if len(widths) <= 1 and all(
-            batch.sids[:, -1].min(initial=0) >= 0 for batch in self._kept if len(batch.sids)
+            batch.ranges is None or batch.ranges.lowest[-1] >= 0 for batch in self._kept
         ):
             return
         firsts = np.cumsum([0] + [len(batch.sids) for batch in self._kept]).tolist()
@@ -252,7 +287,7 @@ class Rows:
                 "could be found",
             )
             sid = sids[place][sids[place] >= 0]
-            self.rejects.add(batch.origin.source, batch.origin.unit, batch.label(row), why, sid)
+            self.rejects.add(batch.source, batch.unit, batch.label(row), why, sid)
             drop.setdefault(number, []).append(row)
         for number, gone in drop.items():
             batch = self._kept[number]
@@ -263,9 +298,9 @@ def _proper_prefixes(sids: NDArray[np.int32]) -> NDArray[np.int64]:
     """The rows whose semantic ID is a proper prefix of another row's."""
     order = sort_sids(sids)
     first = np.flatnonzero(order.difference < order.length)
-    sizes = (order.sids[first] >= 0).sum(axis=1)
+    lengths = (order.sids[first] >= 0).sum(axis=1)
     is_prefix = np.zeros(len(first), np.bool_)
-    is_prefix[:-1] = order.difference[first[1:]] == sizes[:-1]
+    is_prefix[:-1] = order.difference[first[1:]] == lengths[:-1]
     return np.sort(order.rows[is_prefix[order.leaf_of_row()]])
 
 
@@ -276,6 +311,26 @@ def _read_ids(batch: Batch) -> tuple[pa.Array | None, dict[int, tuple[str, str]]
         return read_ids(batch.ids)
     except CatalogError as error:
         raise CatalogError(f"{batch.source}: {error}") from error
+
+
+def _as_int32(sids: NDArray[np.integer], threads: int | None) -> NDArray[np.int32]:
+    found = np.empty(sids.shape, np.int32)
+
+    def copy(rows: tuple[int, int]) -> None:
+        found[slice(*rows)] = sids[slice(*rows)]
+
+    parallel.run(copy, parallel.pieces(len(sids), 1 << 18), threads)
+    return found
+
+
+def _are_row_numbers(batches: Sequence[_Kept]) -> bool:
+    """Whether the rows are numbered from 0 without a gap."""
+    expected = 0
+    for batch in batches:
+        if type(batch.labels) is not int or batch.labels != expected:
+            return False
+        expected += len(batch.sids)
+    return True
 
 
 def _plain(value: Any) -> Any:

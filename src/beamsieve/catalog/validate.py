@@ -12,6 +12,7 @@ from typing import IO, Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from beamsieve.catalog.keys import TokenRanges
 from beamsieve.errors import CatalogError
 
 OnError = Literal["raise", "skip"]
@@ -133,6 +134,14 @@ def check_codebooks(codebooks: int | Iterable[int] | None) -> tuple[int, ...] | 
     if not sizes:
         raise CatalogError("codebooks is empty; give the size of each level's codebook.")
     return tuple(sizes)
+
+
+def all_usable(ranges: TokenRanges, codebooks: Sequence[int] | None) -> bool:
+    """Whether no row with tokens in these ranges can be a bad one; False where one might be."""
+    sizes = codebooks or [LARGEST_CODEBOOK] * len(ranges.lowest)
+    return min(ranges.lowest) >= 0 and all(
+        top < size for top, size in zip(ranges.highest, sizes, strict=True)
+    )
 
 
 def bad_rows(sids: NDArray[Any], codebooks: Sequence[int] | None) -> NDArray[np.int64]:

@@ -9,16 +9,16 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from beamsieve import parallel
 from beamsieve.catalog.items import ItemIds
-from beamsieve.catalog.order import SidOrder
 from beamsieve.catalog.validate import Progress
 from beamsieve.errors import InputError
+from beamsieve.index.fill import make_tables
 from beamsieve.index.layouts import make_table as make_table
 from beamsieve.index.leaves import leaf_bounds
-from beamsieve.index.parts import IndexParts
-from beamsieve.index.starts import starts_dtype
-from beamsieve.index.tables import Layout, StepTable
-from beamsieve.index.tokens import token_dtype
+from beamsieve.index.levels import make_levels
+from beamsieve.index.parts import IndexParts, fingerprints
+from beamsieve.index.tables import Layout
 from beamsieve.targeting.item_rules import ItemRules
 from beamsieve.targeting.matchers import Partitions, build_matchers
 
@@ -28,86 +28,100 @@ if TYPE_CHECKING:
 LayoutChoice = Layout | Sequence[Layout | None] | None
 
 
-def build_tables(
-    order: SidOrder,
-    codebooks: Sequence[int],
-    layout: LayoutChoice = None,
-    progress: Progress | None = None,
-) -> tuple[StepTable, ...]:
-    """One table per level of ``order``, in the layout that takes fewer bytes or the one forced."""
-    forced = _forced_layouts(layout, order.length)
-    tables = []
-    for step, (row_starts, places) in enumerate(order.levels(), 1):
-        vocabulary = codebooks[step - 1]
-        starts = row_starts.astype(starts_dtype(len(places)), copy=False)
-        tokens = order.sids[places, step - 1].astype(token_dtype(vocabulary))
-        tables.append(make_table(step, vocabulary, starts, tokens, forced[step - 1]))
-        if progress is not None:
-            progress("building tables", step, order.length)
-    return tuple(tables)
-
-
 def build_parts(
-    catalog: Catalog, layout: LayoutChoice, partitions: Partitions, progress: Progress | None
-) -> IndexParts:
-    """Everything that the index of a catalog holds."""
+    catalog: Catalog,
+    layout: LayoutChoice,
+    partitions: Partitions,
+    progress: Progress | None,
+    threads: int | None = None,
+) -> tuple[IndexParts, tuple[str, str], int]:
+    """Everything that the index of a catalog holds, its fingerprints, and its number of leaves."""
+    report = progress or (lambda what, done, total: None)
     order = catalog.order
-    tables = build_tables(order, catalog.coded_codebooks, layout, progress)
-    first = order.difference < order.length
-    leaf_starts = None
-    if not first.all():
-        leaf_starts = np.append(np.flatnonzero(first), len(first))
-    numbers = None
-    if catalog.row_items is None:
-        items = order.rows
-    else:
-        items, numbers = _numbered_by_appearance(catalog.row_items[order.rows])
-    take = pa.array(items)
+    forced = forced_layouts(layout, order.length)
+    levels = make_levels(
+        order,
+        catalog.coded_codebooks,
+        threads,
+        lambda done, total: report("building tables", done, 2 * total),
+    )
+    tables = make_tables(
+        levels.tables,
+        forced,
+        threads,
+        lambda done, total: report("building tables", done + total, 2 * total),
+    )
+    items, numbers = levels.rows, None
+    if catalog.row_items is not None:
+        items, numbers = numbered_by_appearance(catalog.row_items[levels.rows])
+    titles = None if catalog.titles is None else catalog.titles.take(pa.array(items))
     item_rules, matchers = None, None
     if catalog.rules is not None:
-        report = progress or (lambda what, done, total: None)
         report("building matchers", 0, 2)
         item_rules = ItemRules.build(catalog.rules, items)
         report("building matchers", 1, 2)
         matchers = build_matchers(
             item_rules.layout,
             item_rules.segments(),
-            (leaf_starts, numbers),
+            (levels.leaf_starts, numbers),
             tables,
             leaf_bounds(tables),
             partitions,
         )
         report("building matchers", 2, 2)
-    return IndexParts(
+    parts = IndexParts(
         tables=tables,
         codebooks=catalog.coded_codebooks,
         end_token=catalog.end_token,
-        items=ItemIds(catalog.items.values.take(take)),
-        leaf_starts=leaf_starts,
+        items=_taken(catalog.item_ids, items, threads),
+        leaf_starts=levels.leaf_starts,
         leaf_numbers=numbers,
-        titles=None if catalog.titles is None else catalog.titles.take(take),
+        titles=titles,
         item_rules=item_rules,
         matchers=matchers,
     )
+    leaves = len(order) if levels.leaf_starts is None else len(levels.leaf_starts) - 1
+    return parts, fingerprints(parts, levels.tables, threads), leaves
 
 
-def _numbered_by_appearance(
+def _taken(ids: ItemIds | None, items: NDArray[np.int64], threads: int | None) -> ItemIds:
+    """The ids of these items; the item numbers themselves if there are none."""
+    if ids is None:
+        return ItemIds.numbered(items)
+    if ids.are_strings:
+        return ItemIds(ids.values.take(pa.array(items)))
+    values, found = ids.numpy(), np.empty(len(items), np.int64)
+
+    def take(rows: tuple[int, int]) -> None:
+        np.take(values, items[slice(*rows)], out=found[slice(*rows)], mode="clip")
+
+    parallel.run(take, parallel.pieces(len(items), 1 << 18), threads)
+    return ItemIds.numbered(found)
+
+
+def numbered_by_appearance(
     items: NDArray[np.int64],
 ) -> tuple[NDArray[np.int64], NDArray[np.int64] | None]:
     """Renumber items by first appearance: old number of each new one, and each row's new number.
 
     The second is None when every item appears once.
     """
-    old, first, place = np.unique(items, return_index=True, return_inverse=True)
-    if len(old) == len(items):
+    places = np.arange(len(items))
+    first = np.full(int(items.max()) + 1, -1, np.int64)
+    first[items[::-1]] = places[::-1]
+    is_first = first[items] == places
+    if is_first.all():
         return items, None
-    by_appearance = np.argsort(first, kind="stable")
-    new = np.empty(len(old), np.int64)
-    new[by_appearance] = np.arange(len(old))
-    return old[by_appearance], new[place]
+    new = np.cumsum(is_first) - 1
+    return items[is_first], new[first[items]]
 
 
-def _forced_layouts(layout: LayoutChoice, length: int) -> list[Layout | None]:
+def forced_layouts(layout: LayoutChoice, length: int) -> list[Layout | None]:
+    """Each table's layout as the caller wants it.
+
+    Raises:
+        InputError: no such layout, or not one per table.
+    """
     choices: list[Layout | None]
     if layout is None or isinstance(layout, str):
         choices = [cast("Any", layout)] * length

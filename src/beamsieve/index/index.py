@@ -17,8 +17,10 @@ from beamsieve.errors import InputError
 from beamsieve.index.build import LayoutChoice, build_parts
 from beamsieve.index.leaves import child_of, leaf_bounds, tokens_of_entries, tokens_of_row
 from beamsieve.index.parts import IndexParts, fingerprints
+from beamsieve.index.removals import Change, OnMissing
 from beamsieve.index.storage import host_arrays, load_index, save_index
 from beamsieve.index.tables import token_candidates
+from beamsieve.index.update import updated_parts
 from beamsieve.interface import RequestFilters
 from beamsieve.targeting.attributes import lay_out
 from beamsieve.targeting.item_rules import take_runs
@@ -86,6 +88,7 @@ class Index:
         static: Sequence[int] | None = None,
         dynamic: tuple[float, int] | None = None,
         progress: Progress | None = None,
+        threads: int | None = None,
     ) -> Index:
         """Build the tables of a catalog.
 
@@ -96,6 +99,9 @@ class Index:
             static: into how many parts the matchers of each level are divided.
             dynamic: in its place, the target fill of a matcher and the most parts.
             progress: called with what is being done, how much of it is done, how much there is.
+                What it raises ends the build, which leaves nothing behind.
+            threads: how many to use; as many as there are processors when None. The index is the
+                same with any number.
 
         Raises:
             InputError: ``layout``, ``static`` or ``dynamic`` does not fit.
@@ -103,7 +109,51 @@ class Index:
         if not hasattr(catalog, "order"):
             raise InputError(f"An index is built of a Catalog, not of {catalog!r}.")
         partitions = Partitions.of(static, dynamic, catalog.order.length)
-        return cls(build_parts(catalog, layout, partitions, progress))
+        return cls(*build_parts(catalog, layout, partitions, progress, threads))
+
+    def update(
+        self,
+        add: Catalog | None = None,
+        remove: Iterable[Any] | Catalog | None = None,
+        *,
+        remove_sids: ArrayLike | None = None,
+        on_missing: OnMissing = "raise",
+        layout: LayoutChoice = None,
+        progress: Progress | None = None,
+        threads: int | None = None,
+    ) -> Index:
+        """Another index, of a changed catalog; this one stays as it is.
+
+        The changed catalog is: the (item, semantic ID) pairs of this index that are not removed, in
+        its order, then the added ones, in theirs. The result is byte for byte what ``Index.build``
+        makes of it with this index's codebooks, but what is here is merged, not sorted again.
+        (Where semantic IDs are of several lengths it is built anew, in a build's time.) Removing
+        comes first: a pair that is removed and added stands behind the others of its semantic ID.
+
+        Args:
+            add: what to add. Its semantic IDs must have this index's number of levels, and tokens
+                below this index's codebook sizes. A pair that is there already stays as it is, and
+                an item that is there keeps its title.
+            remove: ids of items, each to be removed from all its semantic IDs; or a Catalog of the
+                very pairs to remove.
+            remove_sids: integers [n, L], -1 behind the end: semantic IDs to remove with all their
+                items.
+            on_missing: "raise" if something to be removed is not there, or "skip" it.
+            layout: as in ``build``.
+            progress: as in ``build``.
+            threads: as in ``build``.
+
+        Raises:
+            CatalogError: what is to be added does not fit, what is to be removed is not there, or
+                nothing would be left.
+            InputError: an argument cannot be read, or the index has targeting rules: their matchers
+                unite the rules of many items, so that index has to be built anew.
+        """
+        change = Change(add, remove, remove_sids, on_missing)
+        made = updated_parts(self, change, layout, threads, progress)
+        if isinstance(made, tuple):
+            return Index(*made)
+        return Index.build(made, layout, progress=progress, threads=threads)
 
     def save(self, path: str | Path, progress: Progress | None = None) -> None:
         """Write the index to a safetensors file; never leaves half a file under that name.
@@ -156,6 +206,13 @@ class Index:
             if table.starts.has_empty_row
         )
         return self.tables[-1].entries + ended
+
+    @property
+    def pair_count(self) -> int:
+        """The number of (item, semantic ID) pairs."""
+        if self._leaf_starts is None:
+            return self.leaf_count
+        return int(self._leaf_starts[-1])
 
     @cached_property
     def _bounds(self) -> list[tuple[NDArray[np.int64], NDArray[np.int64]]]:

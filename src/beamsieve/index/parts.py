@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -10,7 +11,9 @@ import pyarrow as pa
 import xxhash
 from numpy.typing import NDArray
 
+from beamsieve import parallel
 from beamsieve.catalog.items import ItemIds
+from beamsieve.index.levels import Level
 from beamsieve.index.tables import StepTable
 from beamsieve.targeting.item_rules import ItemRules
 from beamsieve.targeting.matchers import Matchers
@@ -45,32 +48,53 @@ class IndexParts:
     matchers: Matchers | None
 
 
-def fingerprints(parts: IndexParts) -> tuple[str, str]:
+def fingerprints(
+    parts: IndexParts, levels: Sequence[Level] | None = None, threads: int | None = None
+) -> tuple[str, str]:
     """32 hexadecimal digits of the whole, and of codebooks and semantic IDs alone.
 
-    Layouts do not count, so a table's tokens are hashed as a list whatever form they are in.
+    Layouts do not count: a table is hashed as a list of tokens and plain row starts, whatever form
+    they are in.
+
+    Args:
+        parts: the whole.
+        levels: the tables' plain parts, where they are at hand.
+        threads: how many may hash side by side.
     """
-    digest = xxhash.xxh3_128(b"beamsieve index 1")
-    digest.update(repr((list(parts.codebooks), parts.end_token)).encode())
-    for table in parts.tables:
-        digest.update(_bytes(table.plain_starts()))
-        digest.update(_bytes(table.plain_tokens()))
-    sids = digest.hexdigest()
-    for array in (parts.leaf_starts, parts.leaf_numbers):
-        digest.update(b"-" if array is None else _bytes(array))
-    digest.update(b"strings" if parts.items.are_strings else b"integers")
-    for buffer in _buffers(parts.items.values):
-        digest.update(buffer)
+    plain: list[Any] = []
+    if levels is not None:
+        plain += (array for level in levels for array in (level.row_starts, level.tokens))
+    else:
+        for table in parts.tables:
+            plain += (table.plain_starts, table.plain_tokens)
+    others: list[Any] = [
+        b"-" if array is None else array for array in (parts.leaf_starts, parts.leaf_numbers)
+    ]
+    others.append(b"strings" if parts.items.are_strings else b"integers")
+    others += _buffers(parts.items.values)
     if parts.item_rules is not None and parts.matchers is not None:
-        digest.update(repr(parts.item_rules.layout.attributes).encode())
+        others.append(repr(parts.item_rules.layout.attributes).encode())
         for rules in parts.item_rules.blooms:
-            for buffer in _buffers(rules.forms):
-                digest.update(buffer)
+            others += _buffers(rules.forms)
         arrays = parts.item_rules.arrays() | parts.matchers.arrays()
         for name in sorted(arrays):
-            digest.update(name.encode())
-            digest.update(_bytes(arrays[name]))
+            others += (name.encode(), arrays[name])
+    hashes = parallel.run(_hash, plain + others, threads)
+    digest = xxhash.xxh3_128(b"beamsieve index 2")
+    digest.update(repr((list(parts.codebooks), parts.end_token)).encode())
+    for one in hashes[: len(plain)]:
+        digest.update(one)
+    sids = digest.hexdigest()
+    for one in hashes[len(plain) :]:
+        digest.update(one)
     return digest.hexdigest(), sids
+
+
+def _hash(given: Any) -> bytes:
+    """xxh3 of an array's bytes, of bytes, or of what a function makes."""
+    made = given() if callable(given) else given
+    held: bytes = xxhash.xxh3_128_digest(_bytes(made) if isinstance(made, np.ndarray) else made)
+    return held
 
 
 def _buffers(array: pa.Array) -> list[Any]:
@@ -80,7 +104,7 @@ def _buffers(array: pa.Array) -> list[Any]:
         data = array.buffers()[2]
         text = b"" if data is None else memoryview(data)[offsets[0] : offsets[-1]]
         return [_bytes(offsets - offsets[0]), text]
-    return [_bytes(array.to_numpy(zero_copy_only=True))]
+    return [np.frombuffer(array.buffers()[1], np.int64)[array.offset :][: len(array)]]
 
 
 def _bytes(array: NDArray[Any]) -> memoryview:

@@ -277,6 +277,14 @@ def _spans(starts: NDArray[np.integer], block: int, gap: int) -> NDArray[np.int6
     return np.asarray(last - _first_places(starts, block, gap))
 
 
+def sampled_places(
+    starts: NDArray[np.integer], block: int
+) -> tuple[int, NDArray[np.signedinteger], NDArray[np.signedinteger]]:
+    """What the kind sampled holds beside its bits: z, ``samples`` and ``exceptions``."""
+    gap = _gap(starts)
+    return (gap, *_samples(starts, block, gap))
+
+
 def _samples(
     starts: NDArray[np.integer], block: int, gap: int
 ) -> tuple[NDArray[np.signedinteger], NDArray[np.signedinteger]]:

@@ -1,0 +1,95 @@
+"""The numbers of many items, found in one pass over all ids."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from beamsieve import parallel
+from beamsieve.catalog.items import ItemIds, as_text, is_id, pc
+
+_PART = 1 << 19
+
+Found = tuple[NDArray[np.int64], NDArray[np.int64]]
+"""Places among the ids asked for, and the numbers of the items there."""
+
+
+def find_numbers(items: ItemIds, ids: Any, threads: int | None) -> NDArray[np.int64]:
+    """int64: the item number of each id, -1 where no item has it; see :meth:`ItemIds.find`."""
+    if not len(ids):
+        return np.zeros(0, np.int64)
+    asked = _strings(items, ids) if items.are_strings else _integers(items, ids)
+    if asked is None:
+        return np.full(len(ids), -1)
+    place, count, look_up = asked
+    numbers = np.full(count + 1, -1, np.int64)  # the last is for what is no id
+    for places, found in parallel.run(look_up, parallel.pieces(len(items), _PART), threads):
+        numbers[places] = found
+    numbers[count] = -1
+    return numbers[place]
+
+
+Asked = tuple[NDArray[np.int64], int, Callable[[tuple[int, int]], Found]]
+"""For each id its place among the distinct ones (-1: no id), how many these are, and what finds
+them in a run of items."""
+
+
+def _strings(items: ItemIds, ids: Any) -> Asked | None:
+    if isinstance(ids, pa.Array):
+        if not pa.types.is_large_string(ids.type):
+            return None
+        wanted = ids
+    else:
+        wanted = as_text(one if isinstance(one, str) else None for one in ids)[0]
+    encoded = wanted.dictionary_encode()
+
+    def look_up(part: tuple[int, int]) -> Found:
+        first, last = part
+        places = pc.index_in(items.values.slice(first, last - first), encoded.dictionary)
+        found = np.flatnonzero(np.asarray(places.is_valid()))
+        return places.take(pa.array(found)).to_numpy().astype(np.int64), found + first
+
+    place = encoded.indices.fill_null(-1).to_numpy(zero_copy_only=False)
+    return place, len(encoded.dictionary), look_up
+
+
+def _integers(items: ItemIds, ids: Any) -> Asked | None:
+    usable = np.ones(len(ids), np.bool_)
+    if isinstance(ids, pa.Array):
+        if not pa.types.is_int64(ids.type):
+            return None
+        listed = ids.to_numpy()
+    elif isinstance(ids, np.ndarray) and ids.dtype.kind == "i":
+        listed = ids.astype(np.int64, copy=False)
+    else:
+        usable = np.fromiter((is_id(one) for one in ids), np.bool_, len(ids))
+        listed = np.fromiter((one if is_id(one) else 0 for one in ids), np.int64, len(ids))
+    known, place = np.unique(listed, return_inverse=True)
+    last_known, own = len(known) - 1, items.numpy()
+    # Most items are none of those asked for, which a small table of hashes tells at once.
+    bits = max(16, (8 * len(known)).bit_length())
+    marked = np.zeros(1 << bits, np.bool_)
+    marked[_hashes(known, bits)] = True
+
+    def look_up(part: tuple[int, int]) -> Found:
+        places, numbers = [], []
+        for first, last in parallel.blocks(*part):
+            block = own[first:last]
+            maybe = np.flatnonzero(marked[_hashes(block, bits)])
+            at = np.minimum(np.searchsorted(known, block[maybe]), last_known)
+            equal = known[at] == block[maybe]
+            places.append(at[equal])
+            numbers.append(maybe[equal] + first)
+        return np.concatenate(places), np.concatenate(numbers)
+
+    return np.where(usable, place, -1), len(known), look_up
+
+
+def _hashes(values: NDArray[np.int64], bits: int) -> NDArray[np.int64]:
+    """A hash of ``bits`` bits of each value: the top of its product with an odd number."""
+    product = values.view(np.uint64) * np.uint64(0x9E3779B97F4A7C15)
+    return (product >> np.uint64(64 - bits)).view(np.int64)

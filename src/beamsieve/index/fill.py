@@ -1,0 +1,159 @@
+"""From the plain parts of step tables to the tables in their layouts, all parts in parallel.
+
+The sizes of everything are known first; then threads write into the final arrays, side by side.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import partial
+
+import numpy as np
+from numpy.typing import NDArray
+
+from beamsieve import parallel
+from beamsieve.index.layouts import dense_bitmap, dense_ranks
+from beamsieve.index.levels import Level
+from beamsieve.index.starts import (
+    WORD,
+    RowStarts,
+    bit_words,
+    fill_bits,
+    sampled_places,
+    start_candidates,
+)
+from beamsieve.index.tables import (
+    GROUP,
+    Layout,
+    StepTable,
+    best_layout,
+    rank_dtype,
+    token_candidates,
+)
+from beamsieve.index.tokens import pack_tokens, packed_words, token_bits
+
+_CHUNK = 1 << 18
+_DENSE_CELLS = 1 << 20
+
+Job = Callable[[], None]
+
+
+def make_tables(
+    levels: Sequence[Level],
+    layouts: Sequence[Layout | None],
+    threads: int | None = None,
+    progress: Callable[[int, int], None] | None = None,
+) -> tuple[StepTable, ...]:
+    """Every table, each of its parts in the form of fewest bytes.
+
+    Args:
+        levels: the tables' plain parts.
+        layouts: forces a table's layout; None takes the smaller one.
+        threads: how many to use; the tables are the same with any number.
+        progress: called with how much is done, and how much there is.
+    """
+    widest = _widest(levels, threads)
+    candidates = parallel.run(lambda level: start_candidates(level.row_starts), levels, threads)
+    tables: list[StepTable] = []
+    jobs: list[Job] = []
+    for step, (level, layout) in enumerate(zip(levels, layouts, strict=True), 1):
+        starts, filling = _starts(level, candidates[step - 1])
+        rows, entries = starts.rows, starts.entries
+        dense = (layout or best_layout(rows, entries, level.vocabulary)) == "dense"
+        table = _dense if dense else _sparse
+        made, more = table(step, level, starts, widest[step - 1])
+        tables.append(made)
+        jobs += [*filling, *more]
+    parallel.run(lambda job: job(), jobs, threads, progress)
+    return tuple(tables)
+
+
+def _widest(levels: Sequence[Level], threads: int | None) -> list[int]:
+    """The most entries of any row, per table."""
+    tasks = [
+        (number, *piece)
+        for number, level in enumerate(levels)
+        for piece in parallel.pieces(len(level.row_starts) - 1, _CHUNK)
+    ]
+
+    def most(task: tuple[int, int, int]) -> int:
+        number, start, stop = task
+        starts = levels[number].row_starts
+        return max(
+            int(np.subtract(starts[first + 1 : last + 1], starts[first:last]).max())
+            for first, last in parallel.blocks(start, stop)
+        )
+
+    widest = [0] * len(levels)
+    for task, found in zip(tasks, parallel.run(most, tasks, threads), strict=True):
+        widest[task[0]] = max(widest[task[0]], found)
+    return widest
+
+
+def _starts(level: Level, candidates: dict[str, int]) -> tuple[RowStarts, list[Job]]:
+    """The row starts in the kind of fewest bytes, and what fills them."""
+    rows, entries = len(level.row_starts) - 1, len(level.tokens)
+    kind = min(candidates, key=candidates.__getitem__)
+    if kind == "identity":
+        return RowStarts(rows, entries, candidates=candidates), []
+    if kind == "plain":
+        return RowStarts(rows, entries, level.row_starts, candidates=candidates), []
+    block = int(kind.removeprefix("sampled/"))
+    gap, samples, exceptions = sampled_places(level.row_starts, block)
+    bits = np.zeros(bit_words(rows, entries, gap), np.uint64)
+    jobs: list[Job] = [
+        partial(_fill_bits, level.row_starts, gap, bits, *piece)
+        for piece in parallel.pieces(len(bits), _CHUNK // WORD)
+    ]
+    starts = RowStarts(
+        rows,
+        entries,
+        bits=bits,
+        samples=samples,
+        exceptions=exceptions,
+        block=block,
+        gap=gap,
+        candidates=candidates,
+    )
+    return starts, jobs
+
+
+def _fill_bits(
+    starts: NDArray[np.integer], gap: int, bits: NDArray[np.uint64], first: int, last: int
+) -> None:
+    for begin, end in parallel.blocks(first, last, parallel.BLOCK_ROWS // WORD):
+        fill_bits(starts, gap, bits, begin, end)
+
+
+def _sparse(step: int, level: Level, starts: RowStarts, widest: int) -> tuple[StepTable, list[Job]]:
+    entries = len(level.tokens)
+    if "packed" not in token_candidates(starts.rows, entries, level.vocabulary):
+        table = StepTable(step, level.vocabulary, starts, tokens=level.tokens, widest=widest)
+        return table, []
+    bits = token_bits(level.vocabulary)
+    packed = np.zeros(packed_words(entries, bits), np.uint32)
+    jobs: list[Job] = [
+        partial(pack_tokens, level.tokens[first:last], bits, packed, first)
+        for first, last in parallel.pieces(entries, _CHUNK)
+    ]
+    return StepTable(step, level.vocabulary, starts, packed=packed, widest=widest), jobs
+
+
+def _dense(step: int, level: Level, starts: RowStarts, widest: int) -> tuple[StepTable, list[Job]]:
+    words = -(-level.vocabulary // WORD)
+    bitmap = np.empty((starts.rows, words), np.uint64)
+    ranks = np.empty((starts.rows, -(-words // GROUP)), rank_dtype(level.vocabulary))
+
+    def fill(first: int, last: int) -> None:
+        bounds = level.row_starts[first : last + 1]
+        bitmap[first:last] = dense_bitmap(
+            level.vocabulary, bounds, level.tokens[bounds[0] : bounds[-1]]
+        )
+        ranks[first:last] = dense_ranks(level.vocabulary, bitmap[first:last])
+
+    jobs: list[Job] = [
+        partial(fill, *piece)
+        for piece in parallel.pieces(starts.rows, max(1, _DENSE_CELLS // level.vocabulary))
+    ]
+    table = StepTable(step, level.vocabulary, starts, bitmap=bitmap, ranks=ranks, widest=widest)
+    return table, jobs

@@ -1,0 +1,129 @@
+"""Runs of a step table's entries, and where tokens stand in its rows, for many at once."""
+
+from __future__ import annotations
+
+from functools import cached_property
+
+import numpy as np
+from numpy.typing import NDArray
+
+from beamsieve import parallel
+from beamsieve.index.starts import WORD
+from beamsieve.index.tables import GROUP, StepTable
+from beamsieve.index.tokens import token_bits, token_dtype
+
+Places = NDArray[np.int64]
+
+
+class TableReader:
+    """A step table's entries, by position."""
+
+    def __init__(self, table: StepTable, threads: int | None) -> None:
+        self.table = table
+        self._threads = threads
+        self._tokens: NDArray[np.unsignedinteger] | None = table.tokens
+        if table.bitmap is not None:
+            self._tokens = self._listed(table.bitmap)
+
+    def _listed(self, bitmap: NDArray[np.uint64]) -> NDArray[np.unsignedinteger]:
+        rows, words = bitmap.shape
+        table = self.table
+        found = np.empty(table.entries, token_dtype(table.vocabulary))
+        starts = table.plain_starts()
+
+        def unpack(part: tuple[int, int]) -> None:
+            first, last = part
+            octets = np.ascontiguousarray(bitmap[first:last]).reshape(-1).view(np.uint8)
+            bits = np.unpackbits(octets, bitorder="little").view(np.bool_)
+            found[starts[first] : starts[last]] = np.flatnonzero(bits) % (words * WORD)
+
+        parts = parallel.pieces(rows, max(1, (1 << 20) // (words * WORD)))
+        parallel.run(unpack, parts, self._threads)
+        return found
+
+    def tokens(self, start: int, stop: int) -> NDArray[np.unsignedinteger]:
+        """The tokens of a run of entries."""
+        if self._tokens is not None:
+            return self._tokens[start:stop]
+        assert self.table.packed is not None
+        return unpack_run(self.table.packed, self.table.vocabulary, start, stop)
+
+    def starts_a_row(self, start: int, stop: int) -> NDArray[np.bool_]:
+        """bool: whether each of a run of entries is the first of its row; of tables without an
+        empty row.
+        """
+        starts = self.table.starts
+        if starts.kind == "identity":
+            return np.ones(stop - start, np.bool_)
+        if starts.bits is not None:
+            first = start // WORD
+            octets = starts.bits[first : -(-stop // WORD)].view(np.uint8)
+            bits = np.unpackbits(octets, bitorder="little").view(np.bool_)
+            return bits[start - first * WORD :][: stop - start]
+        assert starts.plain is not None
+        found = np.zeros(stop - start, np.bool_)
+        low, high = np.searchsorted(starts.plain, [start, stop])
+        found[starts.plain[low:high] - start] = True
+        return found
+
+    @cached_property
+    def _rows_before(self) -> Places:
+        """How many rows begin before each word of the bits."""
+        assert self.table.starts.bits is not None
+        counts = np.bitwise_count(self.table.starts.bits)
+        return np.cumsum(counts, dtype=np.int64) - counts
+
+    def rows_of(self, entries: Places) -> Places:
+        """The row of each of these entries; of tables without an empty row."""
+        starts = self.table.starts
+        if starts.kind == "identity":
+            return entries
+        if starts.bits is None:
+            return np.searchsorted(starts.all(), entries, side="right") - 1
+        word = entries // WORD
+        upto = np.uint64(2**64 - 1) >> (np.uint64(WORD - 1) - (entries % WORD).astype(np.uint64))
+        return self._rows_before[word] + np.bitwise_count(starts.bits[word] & upto) - 1
+
+    def find(self, rows: Places, tokens: NDArray[np.integer]) -> tuple[Places, NDArray[np.bool_]]:
+        """Where in these rows the tokens stand, or where they would go; and whether they stand."""
+        table = self.table
+        low, end = table.starts.start(rows), table.starts.start(rows + 1)
+        if table.bitmap is not None and table.ranks is not None:
+            word, bit = tokens // WORD, (tokens % WORD).astype(np.uint64)
+            bits = table.bitmap[rows, word]
+            before = np.bitwise_count(bits & ((np.uint64(1) << bit) - np.uint64(1)))
+            place = low + table.ranks[rows, word // GROUP] + before
+            for back in range(1, GROUP):
+                counts = np.bitwise_count(table.bitmap[rows, np.maximum(word - back, 0)])
+                place += np.where(word % GROUP >= back, counts, 0)
+            return place, (bits >> bit & np.uint64(1)).astype(np.bool_)
+        high = end.copy()
+        last = max(0, table.entries - 1)
+        while (low < high).any():
+            middle = (low + high) // 2
+            less = (table.tokens_at(np.minimum(middle, last)) < tokens) & (low < high)
+            low, high = np.where(less, middle + 1, low), np.where(less, high, middle)
+        here = (low < end) & (table.tokens_at(np.minimum(low, last)) == tokens)
+        return low, here
+
+
+def unpack_run(
+    packed: NDArray[np.uint32], vocabulary: int, start: int, stop: int
+) -> NDArray[np.unsignedinteger]:
+    """The packed tokens of the entries ``start : stop``."""
+    bits = token_bits(vocabulary)
+    group = start // 32
+    groups = -(-stop // 32) - group
+    words = np.zeros((groups, bits), np.uint32)
+    run = packed[group * bits : (group + groups) * bits]
+    words.reshape(-1)[: len(run)] = run
+    words = np.ascontiguousarray(words.T)
+    found = np.empty((32, groups), token_dtype(vocabulary))
+    mask = np.uint32((1 << bits) - 1)
+    for number in range(32):
+        word, shift = divmod(number * bits, 32)
+        token = words[word] >> np.uint32(shift)
+        if shift + bits > 32:
+            token |= words[word + 1] << np.uint32(32 - shift)
+        found[number] = token & mask
+    return found.T.reshape(-1)[start - group * 32 :][: stop - start]

@@ -1,0 +1,322 @@
+"""An index of a changed catalog, by merging what changes into what there is.
+
+The changed catalog is: the (item, semantic ID) pairs of the index that are not removed, in the
+index's order, then the pairs that are added, in theirs. What is made here is, byte for byte, what a
+full build of that catalog with the index's codebooks gives.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from beamsieve import parallel
+from beamsieve.catalog.items import ItemIds
+from beamsieve.catalog.validate import Progress
+from beamsieve.errors import CatalogError, InputError
+from beamsieve.index.build import LayoutChoice, forced_layouts, numbered_by_appearance
+from beamsieve.index.fill import make_tables
+from beamsieve.index.merge import Merge, change_of_rows, changed_level
+from beamsieve.index.parts import IndexParts, fingerprints
+from beamsieve.index.reader import Places, TableReader
+from beamsieve.index.removals import Change, is_catalog, removed_pairs, user_codebooks
+
+if TYPE_CHECKING:
+    from beamsieve.catalog import Catalog
+    from beamsieve.index.index import Index
+
+
+@dataclass(frozen=True)
+class _Added:
+    """Pairs to add, in lexicographic order of their semantic IDs.
+
+    Attributes:
+        sids: int32 [n, L], as users spell them.
+        numbers: int64 [n]; each pair's place in ``items``.
+        items: their ids.
+        titles: the items' titles, or None.
+    """
+
+    sids: NDArray[np.int32]
+    numbers: Places
+    items: ItemIds
+    titles: pa.Array | None
+
+
+def updated_parts(
+    index: Index,
+    change: Change,
+    layout: LayoutChoice,
+    threads: int | None,
+    progress: Progress | None,
+) -> tuple[IndexParts, tuple[str, str], int] | Catalog:
+    """The changed index: its parts, its fingerprints, and how many leaves it has.
+
+    Where semantic IDs are of several lengths, the changed catalog, for a full build.
+
+    Raises:
+        CatalogError: what is to be added does not fit the index, what is to be removed is not
+            there, or nothing is left.
+        InputError: an argument cannot be read.
+    """
+    _check(index, change)
+    report = progress or (lambda what, done, total: None)
+    report("finding what changes", 0, 1)
+    removed = removed_pairs(index, change)
+    report("finding what changes", 1, 1)
+    added = _added_pairs(index, change.add)
+    varied = index.leaf_count != index.tables[-1].entries
+    if varied or (added.sids < 0).any():
+        return _changed_catalog(index, removed, added, threads, progress)
+    return _merged(index, removed, added, layout, threads, report)
+
+
+def _check(index: Index, change: Change) -> None:
+    if change.on_missing not in ("raise", "skip"):
+        raise InputError(f'on_missing is {change.on_missing!r}; it must be "raise" or "skip".')
+    if index.item_rules is not None:
+        raise InputError(
+            "An index with targeting rules cannot be updated, as its matchers unite the rules of "
+            "many items; build it anew from the changed catalog."
+        )
+    add = change.add
+    if add is None:
+        return
+    if not is_catalog(add):
+        raise InputError(f"add is a {type(add).__name__}; give a Catalog.")
+    if add.rules is not None:
+        raise CatalogError(
+            f"{add.source}: these items have targeting rules, but the index has no attributes; "
+            "build it anew from the changed catalog."
+        )
+    sizes = user_codebooks(index)
+    if add.length != len(sizes):
+        raise CatalogError(
+            f"{add.source}: its semantic IDs have {add.length} levels, but those of the index have "
+            f"{len(sizes)}."
+        )
+    if add.end_token and not index.end_token:
+        raise CatalogError(f"{add.source}: it has end tokens, but the index has none.")
+    for level, size in enumerate(sizes):
+        if add.codebooks[level] > size and (top := int(add.sids[:, level].max())) >= size:
+            row = int(add.sids[:, level].argmax())
+            raise CatalogError(
+                f"{add.source}, row {row}: token {top} at level {level + 1} is not below the "
+                f"index's codebook size, {size}."
+            )
+    if add.items.are_strings != index.items.are_strings:
+        kinds = ("strings", "integers") if index.items.are_strings else ("integers", "strings")
+        raise CatalogError(
+            f"{add.source}: the item ids of the index are {kinds[0]}, but these are {kinds[1]}."
+        )
+
+
+def _added_pairs(index: Index, add: Catalog | None) -> _Added:
+    if add is None:
+        none = np.zeros((0, len(user_codebooks(index))), np.int32)
+        return _Added(none, np.zeros(0, np.int64), ItemIds(index.items.values[:0]), None)
+    rows = add.order.rows
+    numbers = rows if add.row_items is None else add.row_items[rows]
+    return _Added(add.sids[rows], numbers, add.items, add.titles)
+
+
+def _nothing_left() -> CatalogError:
+    return CatalogError("Nothing would be left of the index; a catalog needs at least one item.")
+
+
+def _changed_catalog(
+    index: Index,
+    removed: Places,
+    added: _Added,
+    threads: int | None,
+    progress: Progress | None,
+) -> Catalog:
+    """The changed catalog itself."""
+    from beamsieve.catalog import Catalog
+
+    counts, numbers = index.items_of_leaves(np.arange(index.leaf_count))
+    sids = np.repeat(index.sid_of_leaf(np.arange(index.leaf_count)), counts, axis=0)
+    sids, numbers = np.delete(sids, removed, axis=0), np.delete(numbers, removed)
+    if not len(sids) + len(added.sids):
+        raise _nothing_left()
+    numbers = np.concatenate([numbers, added.numbers + len(index.items)])
+    take = pa.array(numbers)
+    titles = _joined_titles(index, added)
+    return Catalog.from_arrays(
+        np.concatenate([sids, added.sids]),
+        items=_joined_items(index, added).take(take),
+        codebooks=user_codebooks(index),
+        end_token=index.end_token,
+        titles=None if titles is None else titles.take(take),
+        source="the updated catalog",
+        threads=threads,
+        progress=progress,
+    )
+
+
+def _joined_items(index: Index, added: _Added) -> pa.Array:
+    return pa.concat_arrays([index.items.values, added.items.values])
+
+
+def _joined_titles(index: Index, added: _Added) -> pa.Array | None:
+    if index.titles is None and added.titles is None:
+        return None
+    columns = [
+        pa.nulls(len(items), pa.large_string()) if titles is None else titles
+        for titles, items in ((index.titles, index.items), (added.titles, added.items))
+    ]
+    return pa.concat_arrays(columns)
+
+
+def _merged(
+    index: Index,
+    removed: Places,
+    added: _Added,
+    layout: LayoutChoice,
+    threads: int | None,
+    report: Progress,
+) -> tuple[IndexParts, tuple[str, str], int]:
+    """The changed index, where every semantic ID has all levels."""
+    forced = forced_layouts(layout, index.length)
+    parts = index.parts
+    sids = added.sids
+    if index.end_token:
+        sids = np.concatenate([sids, np.zeros((len(sids), 1), np.int32)], axis=1)
+    is_new = np.ones(len(sids), np.bool_)
+    is_new[1:] = (sids[1:] != sids[:-1]).any(axis=1)
+    distinct = sids[is_new]
+    which = np.cumsum(is_new) - 1  # of the distinct ones, for each added pair
+
+    readers = parallel.run(lambda table: TableReader(table, 1), index.tables, threads)
+    starts = parts.leaf_starts
+    leaf = removed if starts is None else np.searchsorted(starts, removed, side="right") - 1
+    # A first look only tells which leaves stay because a pair is added under them.
+    _, place, here = change_of_rows(readers, distinct, np.zeros(0, np.int64))
+    emptied, lost = np.unique(leaf, return_counts=True)
+    held = np.ones(len(emptied), np.int64)
+    if starts is not None:
+        held = starts[emptied + 1] - starts[emptied]
+    gone = np.setdiff1d(emptied[lost == held], place[here], assume_unique=True)
+    if len(gone) == index.leaf_count and here.all():
+        raise _nothing_left()
+    changes, _, _ = change_of_rows(readers, distinct, gone)
+
+    report("merging", 0, index.length + 3)
+    levels = []
+    before: Merge | None = None
+    for number, (reader, change) in enumerate(zip(readers, changes, strict=True), 1):
+        levels.append(changed_level(reader, change, before, threads))
+        before = change.merge
+        report("merging", number, index.length + 3)
+    tables = make_tables(levels, forced, threads)
+    report("merging", index.length + 1, index.length + 3)
+
+    pairs = _new_pairs(index, removed, added, np.where(here, place, -1)[which])
+    merge = Merge(index.pair_count, removed, _in_front_of(starts, place + here)[which[pairs]])
+    items, leaf_numbers, titles = _new_items(index, added, merge, pairs, threads)
+    counts = np.bincount(which[pairs], minlength=len(distinct))
+    leaf_starts = _new_leaf_starts(index, leaf, changes[-1].merge, place, here, counts)
+    report("merging", index.length + 2, index.length + 3)
+    made = IndexParts(
+        tables=tables,
+        codebooks=parts.codebooks,
+        end_token=parts.end_token,
+        items=items,
+        leaf_starts=leaf_starts,
+        leaf_numbers=leaf_numbers,
+        titles=titles,
+        item_rules=None,
+        matchers=None,
+    )
+    prints = fingerprints(made, levels, threads)
+    report("merging", index.length + 3, index.length + 3)
+    return made, prints, changes[-1].merge.size
+
+
+def _in_front_of(starts: NDArray[np.integer] | None, leaves: Places) -> Places:
+    """The first pair of each leaf."""
+    return leaves if starts is None else starts[leaves].astype(np.int64)
+
+
+def _new_pairs(index: Index, removed: Places, added: _Added, leaves: Places) -> Places:
+    """Which added pairs the index does not hold already; ``leaves`` are theirs, -1 for new ones."""
+    known = index.items.find(added.items.values)[added.numbers]
+    asked = np.flatnonzero((leaves >= 0) & (known >= 0))
+    counts, held = index.items_of_leaves(leaves[asked])
+    owner = np.repeat(asked, counts)
+    first = _in_front_of(index.parts.leaf_starts, leaves[asked])
+    pair = np.repeat(first - np.cumsum(counts) + counts, counts) + np.arange(counts.sum())
+    there = (held == known[owner]) & ~np.isin(pair, removed)
+    return np.setdiff1d(np.arange(len(leaves)), owner[there])
+
+
+def _new_items(
+    index: Index, added: _Added, merge: Merge, pairs: Places, threads: int | None
+) -> tuple[ItemIds, NDArray[np.integer] | None, pa.Array | None]:
+    """Items, the item number of each pair (None where each has its own), and titles."""
+    old_numbers, old_count = index.parts.leaf_numbers, len(index.items)
+    known = index.items.find(added.items.values)
+    if old_numbers is None:
+        stays = ~np.isin(known, merge.deleted)
+    else:
+        left = np.bincount(old_numbers, minlength=old_count)
+        left -= np.bincount(old_numbers[merge.deleted], minlength=old_count)
+        stays = left[known] > 0
+    numbers = np.where((known >= 0) & stays, known, np.arange(len(known)) + old_count)
+    numbers = numbers[added.numbers[pairs]]
+    titles = _joined_titles(index, added)
+    one_pair_each = old_numbers is None and len(np.unique(numbers)) == len(numbers)
+    one_pair_each &= bool((numbers >= old_count).all())
+    if one_pair_each and titles is None and not index.items.are_strings:
+        new = added.items.numpy()[added.numbers[pairs]]
+        return ItemIds.numbered(merge.take(index.items.numpy(), new, threads)), None, None
+    held = np.arange(old_count) if old_numbers is None else old_numbers.astype(np.int64, copy=False)
+    items, leaf_numbers = merge.take(held, numbers, threads), None
+    if not one_pair_each:
+        items, leaf_numbers = numbered_by_appearance(items)
+    take = pa.array(items)
+    joined = ItemIds(_joined_items(index, added).take(take))
+    return joined, leaf_numbers, None if titles is None else titles.take(take)
+
+
+def _new_leaf_starts(
+    index: Index,
+    removed: Places,
+    merge: Merge,
+    place: Places,
+    here: NDArray[np.bool_],
+    counts: Places,
+) -> NDArray[np.int64] | None:
+    """Where each leaf's pairs begin; None where each has one.
+
+    Args:
+        index: before.
+        removed: the leaf of each removed pair.
+        merge: of the leaves.
+        place: for each semantic ID that pairs are added to, its leaf, where it is ``here``.
+        here: whether it was there.
+        counts: how many pairs are added to it.
+    """
+    starts = index.parts.leaf_starts
+    if starts is None:
+        touched = np.concatenate([removed, place[here]])
+        by = np.concatenate([np.full(len(removed), -1), counts[here]])
+        order = np.argsort(touched, kind="stable")
+        leaves, first = np.unique(touched[order], return_index=True)
+        change = np.add.reduceat(by[order], first) if len(leaves) else by
+        stays = ~np.isin(leaves, merge.deleted)
+        if not change[stays].any() and (counts[~here] == 1).all():
+            return None
+        held = np.ones(index.leaf_count, np.int64)
+    else:
+        held = np.diff(starts)
+    np.subtract.at(held, removed, 1)
+    held[place[here]] += counts[here]
+    held = merge.take(held, counts[~here], None)
+    if (held == 1).all():
+        return None
+    return np.concatenate([[0], np.cumsum(held)])

@@ -1,0 +1,79 @@
+"""Work in threads. NumPy, Arrow and xxhash let go of the interpreter as they work: it scales."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import TypeVar
+
+from beamsieve.errors import InputError
+
+Task = TypeVar("Task")
+Result = TypeVar("Result")
+
+BLOCK_ROWS = 1 << 16
+"""Rows that one pass works on at a time, so that what it writes is still in the cache for the next.
+"""
+
+
+def thread_count(threads: int | None) -> int:
+    """How many threads to use: as many as this process may run on processors, when None.
+
+    Raises:
+        InputError: not a whole number from 1.
+    """
+    if threads is None:
+        if hasattr(os, "sched_getaffinity"):
+            return max(1, len(os.sched_getaffinity(0)))
+        return os.cpu_count() or 1
+    if isinstance(threads, bool) or not isinstance(threads, int) or threads < 1:
+        raise InputError(f"threads is {threads!r}; give a whole number from 1, or None.")
+    return threads
+
+
+def run(
+    work: Callable[[Task], Result],
+    tasks: Sequence[Task],
+    threads: int | None = None,
+    done: Callable[[int, int], None] | None = None,
+) -> list[Result]:
+    """``[work(task) for task in tasks]``, in threads.
+
+    Args:
+        work: what to do; it must not depend on the order in which tasks are done.
+        tasks: to what.
+        threads: how many; see :func:`thread_count`.
+        done: called by the caller's own thread with how many tasks are done, and how many there
+            are. When it raises, the tasks that have not begun are dropped, the others end, and the
+            error is raised here; so is an error of a task, and a KeyboardInterrupt.
+    """
+    workers = min(thread_count(threads), len(tasks))
+    found: list[Result] = []
+    if workers <= 1:
+        for task in tasks:
+            found.append(work(task))
+            if done is not None:
+                done(len(found), len(tasks))
+        return found
+    with ThreadPoolExecutor(workers, thread_name_prefix="beamsieve") as pool:
+        try:
+            for result in pool.map(work, tasks):
+                found.append(result)
+                if done is not None:
+                    done(len(found), len(tasks))
+        except BaseException:
+            pool.shutdown(wait=False, cancel_futures=True)
+            raise
+    return found
+
+
+def pieces(count: int, size: int) -> list[tuple[int, int]]:
+    """Cut ``count`` rows into runs of at most ``size``: where each begins and ends."""
+    return [(start, min(count, start + size)) for start in range(0, count, size)]
+
+
+def blocks(start: int, stop: int, size: int = BLOCK_ROWS) -> Iterator[tuple[int, int]]:
+    """The runs of at most ``size`` rows from ``start`` to ``stop``."""
+    for first in range(start, stop, size):
+        yield first, min(stop, first + size)
