@@ -15,8 +15,9 @@ from __future__ import annotations
 
 import argparse
 import json
+import math
 import sys
-import tempfile
+import time
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -28,7 +29,7 @@ from beamsieve_bench.matrix_cells import NORMALIZERS, SWEEPS, Cell, cells, prese
 from beamsieve_bench.matrix_gate import passed_the_suite, resolved, right_on_the_specification
 from beamsieve_bench.matrix_measure import Settings, measure_catalog
 from beamsieve_bench.matrix_rows import Row, Run, machine
-from beamsieve_bench.matrix_sources import prepared, real_catalogs
+from beamsieve_bench.matrix_sources import Preparation, real_catalogs
 from beamsieve_bench.matrix_timing import ceilings
 from beamsieve_bench.stage import BAD_ARGUMENTS, DTYPES, FAILED, OneLineParser, complain, say
 
@@ -42,33 +43,35 @@ def measure(options: argparse.Namespace) -> Run:
         GateError: a backend is not right, or nothing was measured.
         BeamsieveError: a backend or a catalog is not there.
     """
+    began = time.monotonic()
     device = torch.device(options.device)
     backends = [resolved(asked, options.device) for asked in options.backends]
     dtypes = [DTYPES[name] for name in options.dtypes]
-    gate: dict[str, list[str]] = {}
-    for config in backends:
-        say(f"holding {config} to the specification")
-        right = right_on_the_specification(config, options.normalizers, device)
-        gate[config] = [passed_the_suite(config, options.record), right]
-    say("measuring what the machine can do")
-    limits = ceilings(device, dtypes)
-    settings = Settings(
-        backends=backends,
-        device=device,
-        hidden=options.hidden,
-        rounds=options.rounds,
-        budget=options.budget,
-        ceilings=limits,
-        without=frozenset(options.without),
-        data={} if options.data is None else {"data": str(options.data)},
-    )
     by_workload: dict[str, list[Cell]] = {}
     for cell in options.cells:
         by_workload.setdefault(cell.workload, []).append(cell)
-    rows: list[Row] = []
-    absent: list[dict[str, str]] = []
-    with tempfile.TemporaryDirectory() as folder:
-        sources = prepared(list(by_workload), options.data, Path(folder), options.processes)
+    with Preparation(list(by_workload), options.data, options.processes) as sources:
+        say("holding the backends to the specification")
+        passed = passed_the_suite(backends, options.record, options.processes)
+        gate = {
+            config: [how, right_on_the_specification(config, options.normalizers, device)]
+            for config, how in passed.items()
+        }
+        say("measuring what the machine can do")
+        limits = ceilings(device, dtypes)
+        settings = Settings(
+            backends=backends,
+            device=device,
+            hidden=options.hidden,
+            rounds=options.rounds,
+            budget=options.budget,
+            ceilings=limits,
+            without=frozenset(options.without),
+            deadline=began + options.limit,
+            data={} if options.data is None else {"data": str(options.data)},
+        )
+        rows: list[Row] = []
+        absent: list[dict[str, str]] = []
         for source in sources:
             found = measure_catalog(source, by_workload[source.name], settings)
             rows += found.rows
@@ -144,7 +147,8 @@ def parser() -> OneLineParser:
     add("--rounds", type=int, help="how often each contestant is timed")
     add("--budget", type=float, help="seconds per cell, roughly")
     add("--threads", type=int, help="PyTorch's threads on the CPU")
-    add("--processes", type=int, default=1, help="make so many catalogs at once (1)")
+    add("--limit", type=float, default=math.inf, help="seconds after which no cell begins")
+    add("--processes", type=int, default=1, help="so many catalogs and gates at once (1)")
     add("--data", type=Path, help="folder with real catalogs (NAME.index.json)")
     add("--record", type=Path, action="append", default=[], metavar="FILE",
         help="a conformance record: spares the suite where it is of this very state")  # fmt: skip

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-import io
 import json
+import subprocess
+import sys
 from collections.abc import Sequence
-from contextlib import redirect_stdout
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 
@@ -19,7 +20,6 @@ from beamsieve_bench.matrix_cells import Cell
 from beamsieve_bench.matrix_contestants import Baselines, draw_inputs
 from beamsieve_bench.matrix_sources import Source
 from beamsieve_conformance.records import facts, package_folder, sha256
-from beamsieve_conformance.runner import run
 from beamsieve_conformance.subject import Subject
 
 
@@ -55,37 +55,59 @@ def check_not_fallen_back(asked: str, answered: str, device: str) -> None:
         )
 
 
-def passed_the_suite(config: str, records: Sequence[Path]) -> str:
-    """Hold the backend to the conformance suite, or find that a record of this very state does.
+_SUITE = "import sys; from beamsieve_conformance import run; sys.exit(run(sys.argv[1], quick=True))"
+
+
+def passed_the_suite(
+    configs: Sequence[str], records: Sequence[Path], processes: int
+) -> dict[str, str]:
+    """Hold each backend to the conformance suite, or find that a record of this very state does.
 
     A record counts where device, hardware, versions and the hashes of all kernel sources are those
-    of now; a backend without kernel sources is always run.
+    of now; a backend without kernel sources is always run. The suite runs in a process of its own,
+    so many at once as may be.
 
     Returns:
-        how it was found right.
+        how each was found right.
 
     Raises:
-        GateError: it fails the suite.
+        GateError: one fails the suite.
     """
-    subject = Subject.open(config)
-    for path in records:
-        if _holds(path, subject):
-            return f"as the record {path.name} of this state says"
-    with redirect_stdout(io.StringIO()) as report:
-        code = run(config, quick=True)
-    if code != 0:
-        lines = [line for line in report.getvalue().splitlines() if line.startswith("FAILED")]
-        raise GateError(
-            f"{config} fails the conformance suite, so it is not measured; see "
-            f"'beamsieve conformance {config} --quick'. {' '.join(lines[:3])}"
-        )
-    return f"conformance --quick: {report.getvalue().strip().splitlines()[-1].strip('= ')}"
+
+    def outcome(config: str) -> str:
+        subject = Subject.open(config)
+        for path in records:
+            if _holds(path, subject):
+                return f"as the record {path.name} of this state says"
+        code, report = run_suite(config)
+        lines = report.strip().splitlines()
+        if code != 0:
+            failed = [line for line in lines if line.startswith(("FAILED", "ERROR", "beamsieve:"))]
+            raise GateError(
+                f"{config} fails the conformance suite, so it is not measured; see "
+                f"'beamsieve conformance {config} --quick'. {' '.join((failed or lines)[:3])}"
+            )
+        return f"conformance --quick: {lines[-1].strip('= ')}"
+
+    with ThreadPoolExecutor(processes) as pool:
+        return dict(zip(configs, pool.map(outcome, configs), strict=True))
+
+
+def run_suite(config: str) -> tuple[int, str]:
+    """The quick suite's exit code and its report."""
+    done = subprocess.run(
+        [sys.executable, "-c", _SUITE, config], capture_output=True, text=True, check=False
+    )
+    return done.returncode, f"{done.stderr}\n{done.stdout}"
 
 
 def _holds(path: Path, subject: Subject) -> bool:
     if not path.is_file() or not subject.kernel_sources:
         return False
-    found = json.loads(path.read_text("utf-8"))["runs"].get(subject.name)
+    try:
+        found = json.loads(path.read_text("utf-8"))["runs"].get(subject.name)
+    except (ValueError, KeyError, TypeError, AttributeError):
+        return False  # some other file
     if found is None or found["counts"]["failed"] or not found["counts"]["passed"]:
         return False
     now = facts(subject)

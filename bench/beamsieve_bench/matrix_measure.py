@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -40,6 +41,7 @@ class Settings:
         budget: seconds per cell, roughly.
         ceilings: what the machine can do.
         without: baselines to leave out.
+        deadline: of ``time.monotonic``: no cell begins later.
         data: the options that name real catalogs, for the reproduce lines.
     """
 
@@ -50,6 +52,7 @@ class Settings:
     budget: float
     ceilings: Mapping[str, float]
     without: frozenset[str]
+    deadline: float
     data: Mapping[str, str]
 
 
@@ -76,12 +79,16 @@ def measure_catalog(source: Source, cells: Sequence[Cell], settings: Settings) -
         BackendError: a backend cannot serve the catalog.
     """
     found = Found()
+    if _too_late(settings, source, found):
+        return found
     baselines = Baselines(source, settings.device, settings.without)
     for config in settings.backends:
         say(f"{source.name}: checking {config}")
         found.gate[config] = right_on_the_catalog(config, source, baselines, settings.device)
     engines: dict[tuple[str, str], bs.Engine] = {}
     for number, cell in enumerate(cells, 1):
+        if _too_late(settings, source, found):
+            break
         say(f"{source.name}: cell {number} of {len(cells)}")
         serving = []
         for config in settings.backends:
@@ -96,6 +103,14 @@ def measure_catalog(source: Source, cells: Sequence[Cell], settings: Settings) -
         if serving:
             measure_cell(source, cell, serving, baselines, settings, found, _detailed(cell, cells))
     return found
+
+
+def _too_late(settings: Settings, source: Source, found: Found) -> bool:
+    late = time.monotonic() > settings.deadline
+    if late:
+        for config in settings.backends:
+            found.miss(config, source.name, "cells were left when the time of --limit was over")
+    return late
 
 
 def _detailed(cell: Cell, cells: Iterable[Cell]) -> bool:
@@ -213,7 +228,7 @@ def _row(
         normalize=cell.normalize if one.kind == "backend" else "own",
         share=cell.share,
         sweep=cell.sweep,
-        timed=timed,
+        timed=timed.partition(":")[0],
         rounds=len(times),
         p20=p20,
         p50=p50,
@@ -223,7 +238,7 @@ def _row(
         bytes_moved=moved,
         flop_share=_share(flops, p50, limits[f"flops_per_s:{cell.dtype}"]),
         bandwidth_share=_share(moved, p50, limits["bytes_per_s"]),
-        note=one.note,
+        note="; ".join(filter(None, (one.note, timed.partition(": ")[2]))),
         reproduce=reproduce_line(
             settings.backends[0] if one.kind == "baseline" else one.asked,
             cell,

@@ -20,7 +20,9 @@ from __future__ import annotations
 import multiprocessing
 import os
 import re
+import tempfile
 from collections.abc import Iterator, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -159,22 +161,46 @@ def _rules(items: int, seed: int = 1) -> list[dict[str, Any]]:
     return [kinds[n] for n in np.asarray(number).tolist()]
 
 
-def prepared(
-    workloads: Sequence[str], data: Path | None, folder: Path, processes: int
-) -> Iterator[Source]:
-    """All catalogs in turn, made by so many processes at once; ``folder`` is for what they make.
+class Preparation:
+    """All catalogs in turn, in a ``with`` block.
 
-    Raises:
-        BeamsieveError: as ``read_source``.
+    With more than one process they are made in processes of their own from the beginning of the
+    block on, and read from files here.
+
+    Args:
+        workloads: what to make.
+        data: the folder of real catalogs.
+        processes: how many at once.
     """
-    if processes == 1 or len(workloads) == 1:
-        yield from (read_source(workload, data) for workload in workloads)
-        return
-    with multiprocessing.get_context("spawn").Pool(min(processes, len(workloads))) as pool:
-        jobs = [(workload, data, folder / str(n)) for n, workload in enumerate(workloads)]
-        for workload, (path, shares) in zip(workloads, pool.imap(_saved, jobs), strict=True):
-            index = bs.Index.load(path.with_suffix(".safetensors"), verify=False)
-            yield Source(workload, index, np.load(path.with_suffix(".npy")), shares)
+
+    def __init__(self, workloads: Sequence[str], data: Path | None, processes: int) -> None:
+        self.workloads, self.data = workloads, data
+        self.processes = min(processes, len(workloads))
+
+    def __enter__(self) -> Iterator[Source]:
+        """Begin.
+
+        Raises:
+            BeamsieveError: in the iteration, as ``read_source``.
+        """
+        self._ended = ExitStack()
+        if self.processes == 1:
+            return (read_source(workload, self.data) for workload in self.workloads)
+        folder = Path(self._ended.enter_context(tempfile.TemporaryDirectory()))
+        context = multiprocessing.get_context("spawn")
+        pool = self._ended.enter_context(context.Pool(self.processes))
+        jobs = [(name, self.data, folder / str(n)) for n, name in enumerate(self.workloads)]
+        return map(_read_saved, self.workloads, pool.imap(_saved, jobs))
+
+    def __exit__(self, *failure: object) -> None:
+        """Remove what was written, and end what is still being made."""
+        self._ended.close()
+
+
+def _read_saved(workload: str, saved: tuple[Path, tuple[float, ...]]) -> Source:
+    path, shares = saved
+    index = bs.Index.load(path.with_suffix(".safetensors"), verify=False)
+    return Source(workload, index, np.load(path.with_suffix(".npy")), shares)
 
 
 def _saved(job: tuple[str, Path | None, Path]) -> tuple[Path, tuple[float, ...]]:

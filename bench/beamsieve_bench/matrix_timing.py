@@ -43,10 +43,12 @@ def timed_rounds(
         budget: seconds for all of it, roughly.
 
     Returns:
-        the milliseconds of each, and how each was timed: "graph" or "calls".
+        the milliseconds of each, and how each was timed: "graph", "calls", or "calls: " and why it
+        could not be captured.
     """
     cuda = device.type == "cuda"
     graphs: dict[str, torch.cuda.CUDAGraph] = {}
+    timed = dict.fromkeys(works, "calls")
     kept: list[Any] = []  # a graph's results live as long as the graph is replayed
     strides = {}
     for name, work in works.items():
@@ -59,7 +61,12 @@ def timed_rounds(
         most = int(budget / len(works) / max(took, 1e-9))
         strides[name] = max(1, rounds // max(FEWEST, most))
         if cuda and capturable[name]:
-            graphs[name] = captured(lambda work=work: kept.append(work()))  # type: ignore[misc]
+            try:
+                graphs[name] = captured(lambda work=work: kept.append(work()))  # type: ignore[misc]
+                timed[name] = "graph"
+            except RuntimeError as error:
+                torch.cuda.synchronize()
+                timed[name] = f"calls: {str(error).splitlines()[0]}"
     taken: dict[str, list[float]] = {name: [] for name in works}
     for turn in range(rounds):
         for name, work in works.items():
@@ -73,7 +80,7 @@ def timed_rounds(
                 began = time.perf_counter()
                 work()
                 taken[name].append((time.perf_counter() - began) * 1e3)
-    return taken, {name: "graph" if name in graphs else "calls" for name in works}
+    return taken, timed
 
 
 def _between_events(work: Work, times: int) -> list[float]:

@@ -29,12 +29,11 @@ def suite(monkeypatch):
     """The conformance suite, which tests of its own prove: here it passes at once."""
     asked: list[str] = []
 
-    def passes(config: str, **options: Any) -> int:
+    def passes(config: str) -> tuple[int, str]:
         asked.append(config)
-        print("== 1 passed ==")
-        return 0
+        return 0, "== 1 passed ==\n"
 
-    monkeypatch.setattr(matrix_gate, "run", passes)
+    monkeypatch.setattr(matrix_gate, "run_suite", passes)
     return asked
 
 
@@ -111,13 +110,27 @@ def test_the_report_is_one_file_that_loads_nothing(suite, tmp_path):
 
 
 def test_a_red_suite_refuses(monkeypatch, capsys):
-    def fails(config: str, **options: Any) -> int:
-        print("FAILED suite/test_step.py::test_order - 1 != 2")
-        return 1
+    def fails(config: str) -> tuple[int, str]:
+        return 1, "FAILED suite/test_step.py::test_order - 1 != 2"
 
-    monkeypatch.setattr(matrix_gate, "run", fails)
+    monkeypatch.setattr(matrix_gate, "run_suite", fails)
     assert run(TINY) == 1
     assert "test_order" in complaint(capsys)
+
+
+def test_the_suite_itself_is_what_is_run(monkeypatch):
+    monkeypatch.setattr(
+        matrix_gate, "_SUITE", matrix_gate._SUITE.replace("True", "True, keyword='order'")
+    )
+    code, report = matrix_gate.run_suite("reference")
+    assert code == 0
+    assert " passed" in report
+    assert matrix_gate.run_suite("nothing")[0] == 2
+
+
+def test_after_the_limit_no_cell_begins(suite, capsys):
+    assert run(f"{TINY} --limit 0") == 1
+    assert "--limit" in complaint(capsys)
 
 
 def test_results_that_a_baseline_does_not_share_refuse(suite, monkeypatch, capsys):

@@ -13,7 +13,13 @@ import beamsieve_spec as spec
 from beamsieve_bench.matrix_baselines import FlashrecTrie, NaiveSelective, PrefixFunction
 from beamsieve_bench.matrix_cells import Cell
 from beamsieve_bench.matrix_contestants import Baselines, draw_inputs
-from beamsieve_bench.matrix_sources import SHARES, Source, prepared, read_source, real_catalogs
+from beamsieve_bench.matrix_sources import (
+    SHARES,
+    Preparation,
+    Source,
+    read_source,
+    real_catalogs,
+)
 from beamsieve_bench.matrix_timing import ceilings, timed_phases, timed_rounds
 
 CPU = torch.device("cpu")
@@ -66,9 +72,10 @@ def test_real_catalogs_are_found_below_a_folder(tmp_path):
     assert real_catalogs(None) == {}
 
 
-def test_catalogs_made_in_processes_of_their_own_are_the_same(tmp_path, source):
+def test_catalogs_made_in_processes_of_their_own_are_the_same(source):
     names = ["skewed:400x16x3", "uniform:50x8x2"]
-    first, second = prepared(names, None, tmp_path, 2)
+    with Preparation(names, None, 2) as sources:
+        first, second = sources
     assert first.index.fingerprint == source.index.fingerprint
     np.testing.assert_array_equal(first.sids, source.sids)
     assert second.name == names[1]
