@@ -214,3 +214,40 @@ static inline unsigned __reduce_max_sync(unsigned, unsigned x) {
     gather(x, [&](uint64_t v) { largest = std::max(largest, static_cast<unsigned>(v)); return false; });
     return largest;
 }
+
+// --- matrix.cuh: the matrix units and copies that run on
+
+static inline void load_parts(unsigned (&to)[4], const unsigned char* row) {
+    const int lane = threadIdx.x % 32;
+    for (int part = 0; part < 4; ++part) {
+        const auto from = reinterpret_cast<const unsigned char*>(
+            exchange_lane(reinterpret_cast<uint64_t>(row), part * 8 + lane / 4));
+        memcpy(&to[part], from + lane % 4 * 4, 4);
+    }
+}
+template <class Half>
+static inline void multiply_add(float (&sums)[4], const unsigned (&left)[4], unsigned right0, unsigned right1, Half) {
+    const int lane = threadIdx.x % 32;
+    const auto half = [](unsigned pair, int which) { return number(Half{static_cast<unsigned short>(pair >> 16 * which)}); };
+    double found[4] = {sums[0], sums[1], sums[2], sums[3]};
+    for (int j = 0; j < 4; ++j) {
+        unsigned a[4], w[2][2];
+        for (int i = 0; i < 4; ++i) a[i] = exchange_lane(left[i], lane / 4 * 4 + j);
+        for (int e = 0; e < 2; ++e) {
+            w[e][0] = exchange_lane(right0, (lane % 4 * 2 + e) * 4 + j);
+            w[e][1] = exchange_lane(right1, (lane % 4 * 2 + e) * 4 + j);
+        }
+        for (int k = 0; k < 2; ++k)
+            for (int e = 0; e < 2; ++e) {
+                found[e] += double(half(a[0], k)) * half(w[e][0], k) + double(half(a[2], k)) * half(w[e][1], k);
+                found[2 + e] += double(half(a[1], k)) * half(w[e][0], k) + double(half(a[3], k)) * half(w[e][1], k);
+            }
+    }
+    for (int i = 0; i < 4; ++i) sums[i] = static_cast<float>(found[i]);
+}
+static inline void copy16(unsigned char* to, const void* from, bool there) {
+    if (there) memcpy(to, from, 16);
+    else memset(to, 0, 16);
+}
+static inline void close_copies() {}
+template <int Open> static inline void await_copies() {}

@@ -37,6 +37,8 @@ ARGUMENTS = {
     "tile_slots": "Slots",
     "select_slots": "Slots",
     "split_float32": "Split",
+    "split_halves": "Halves",
+    "product_tiles": "Product",
     "add_nudge": "Nudge",
     "filter_rows": "Filter",
     "rule_out": "Signatures",

@@ -13,21 +13,41 @@ import numpy as np
 _POINTER, _LONG, _INT = np.uint64, np.int64, np.int32
 
 
+def _named(*parts: tuple[Any, str]) -> list[tuple[str, Any]]:
+    return [(name, kind) for kind, names in parts for name in names.split()]
+
+
 def _structure(*parts: tuple[Any, str]) -> np.dtype[Any]:
-    return np.dtype([(name, kind) for kind, names in parts for name in names.split()], align=True)
+    return np.dtype(_named(*parts), align=True)
 
 
-STEP = _structure(
-    (_POINTER, "row_starts tokens bitmap ranks next_starts child_leaf"),
-    (_POINTER, "in_tokens in_scores in_rows in_finished in_count"),
-    (_POINTER, "hidden head bias logits bonus nudge mass eligible"),
-    (_POINTER, "out_tokens out_scores out_keys out_rows out_parents out_finished out_count"),
-    (_POINTER, "scratch bounds lists masses meetings"),
-    (_LONG, "scratch_stride"),
-    (_INT, "beams width decoded vocabulary words hidden_size"),
-    (_INT, "start_bytes token_bytes rank_bytes next_bytes leaf_bytes bias_type"),
-    (_INT, "normalize capacity eligible_words last_level aligned"),
-    (_INT, "list_capacity tile tiles warps_per_beam staged"),
+STARTS = _structure((_POINTER, "plain bits samples exceptions"), (_INT, "bytes block_bits gap"))
+
+TABLE = np.dtype(
+    [
+        ("starts", STARTS),
+        *((name, _POINTER) for name in ("tokens", "bitmap", "ranks")),
+        *((name, _INT) for name in ("token_bytes", "token_bits", "rank_bytes", "words", "groups")),
+    ],
+    align=True,
+)
+
+STEP = np.dtype(
+    [
+        ("table", TABLE),
+        ("next", STARTS),
+        *_named(
+            (_POINTER, "child_leaf in_tokens in_scores in_rows in_finished in_count"),
+            (_POINTER, "hidden head bias logits bonus nudge mass eligible"),
+            (_POINTER, "out_tokens out_scores out_keys out_rows out_parents out_finished"),
+            (_POINTER, "out_count scratch bounds lists masses meetings"),
+            (_LONG, "scratch_stride"),
+            (_INT, "beams width decoded vocabulary hidden_size next_ends leaf_bytes bias_type"),
+            (_INT, "normalize capacity eligible_words last_level aligned"),
+            (_INT, "list_capacity tile tiles warps_per_beam staged"),
+        ),
+    ],
+    align=True,
 )
 
 SLOTS_OUT = np.dtype(
@@ -54,6 +74,35 @@ SLOTS_IN = np.dtype(
 
 SPLIT = np.dtype(
     [("in", _POINTER), ("out", _POINTER), ("rows", _LONG), ("size", _INT), ("right", _INT)],
+    align=True,
+)
+
+HALVES = np.dtype(
+    [
+        *((name, _POINTER, 2) for name in ("in", "out", "units")),
+        ("rows", _LONG, 2),
+        ("size", _INT),
+    ],
+    align=True,
+)
+
+PRODUCT = np.dtype(
+    [
+        ("step", STEP),
+        *(
+            (name, _POINTER)
+            for name in (
+                *("left", "right", "left_units", "right_units", "written", "partial"),
+                *("groups", "row_meetings"),
+            )
+        ),
+        *(
+            (name, _INT)
+            for name in (
+                *("chunks", "column_blocks", "resident", "groups_per_lane", "tiles_per_group"),
+            )
+        ),
+    ],
     align=True,
 )
 
@@ -97,6 +146,8 @@ STRUCTURES = {
     "score_rows": STEP,
     "score_tiles": STEP,
     "open_tiles": STEP,
+    "product_tiles": PRODUCT,
+    "split_halves": HALVES,
     "row_mass": STEP,
     "list_candidates": SLOTS_OUT,
     "tile_slots": SLOTS_IN,

@@ -40,9 +40,13 @@ class CupyBackend(Backend):
     kernel_sources: ClassVar[tuple[str, ...]] = (
         "cupy_raw/kernels/common.cuh",
         "cupy_raw/kernels/select.cuh",
+        "cupy_raw/kernels/table.cuh",
         "cupy_raw/kernels/step.cuh",
         "cupy_raw/kernels/score_rows.cu",
         "cupy_raw/kernels/slots.cuh",
+        "cupy_raw/kernels/matrix.cuh",
+        "cupy_raw/kernels/product_tiles.cu",
+        "cupy_raw/kernels/split_halves.cu",
         "cupy_raw/kernels/score_tiles.cu",
         "cupy_raw/kernels/open_tiles.cu",
         "cupy_raw/kernels/row_mass.cu",

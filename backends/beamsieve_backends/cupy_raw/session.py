@@ -10,7 +10,7 @@ from typing import Any
 class Workspace:
     """Named buffers that grow when needed and are used again by every later step.
 
-    Buffers hold no state from one step to the next, except ``meetings``, which kernels leave at
+    Buffers hold no state from one step to the next, except ``zeros``, which kernels leave at
     zero. One stream at a time uses a workspace.
     """
 
@@ -31,11 +31,16 @@ class Workspace:
 
     def meetings(self, batch: int) -> Any:
         """uint32 [4 * batch], ``Meeting`` per request: zero between kernels."""
-        if "meetings" not in self._buffers:
-            words = self._device.take_zeros(4 * batch)
-            self._buffers["meetings"] = words
+        return self.zeros("meetings", 4 * batch)
+
+    def zeros(self, name: str, count: int) -> Any:
+        """uint32 [count or more], zero between kernels, which leave them so."""
+        words = self._buffers.get(name)
+        if words is None or words.size < count:
+            words = self._device.take_zeros(count)
+            self._buffers[name] = words
             weakref.finalize(self, self._device.give_zeros, words, self._device.stream())
-        return self._buffers["meetings"]
+        return words
 
     def product(self) -> Any:
         """Memory for cuBLAS."""

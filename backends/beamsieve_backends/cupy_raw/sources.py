@@ -6,8 +6,12 @@ from functools import cache
 from pathlib import Path
 
 KERNELS = Path(__file__).parent / "kernels"
-SHARED = ("common.cuh", "select.cuh", "step.cuh")
-OWN = {"tile_slots": ("slots.cuh",), "select_slots": ("slots.cuh",)}
+SHARED = ("common.cuh", "select.cuh", "table.cuh", "step.cuh")
+OWN = {
+    "tile_slots": ("slots.cuh",),
+    "select_slots": ("slots.cuh",),
+    "product_tiles": ("matrix.cuh",),
+}
 """What some kernels need besides."""
 
 

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from beamsieve.interface import Beams, Candidates, Normalize, StepInputs
-from beamsieve_backends.cupy_raw import arguments
+from beamsieve_backends.cupy_raw import arguments, product
 from beamsieve_backends.cupy_raw.beams import beam_fields, new_beams, out_fields
 from beamsieve_backends.cupy_raw.selection import (
     BOUND_BYTES,
@@ -33,6 +33,8 @@ FEW_CANDIDATES = 4096
 SAFE_BYTES = 256 << 20
 """Below this, score_rows gets workspace for any rows, not only for different ones."""
 ROWS_AT_ONCE = 128
+FEW_BEAMS = 16
+"""Fewer beams than this would leave most of a block of product_tiles idle."""
 
 
 @dataclass(frozen=True)
@@ -118,6 +120,8 @@ class StepCall:
         inputs, table = self.inputs, self.table
         if inputs.hidden is not None and self._selective():
             self._rows(projected=True, dtype=inputs.hidden.dtype.name)
+        elif inputs.hidden is not None and self._fits_product():
+            self._product()
         else:
             dtype = self._logits()
             expected = self.shape.M * table.mean
@@ -137,6 +141,23 @@ class StepCall:
             self.work.keep(after, *self.held)
         return after
 
+    def _fits_product(self) -> bool:
+        """Whether the product can keep what is known of its tiles."""
+        inputs, shape = self.inputs, self.shape
+        if shape.M < FEW_BEAMS or inputs.bonus is not None or inputs.nudge is not None:
+            return False
+        return product.fits(self.device, self.table, inputs.hidden, inputs.head, shape.M, shape.W)
+
+    def _product(self) -> None:
+        """product_tiles, then open_tiles: the logits are written, and of few tiles read again."""
+        B, M = self.shape.B, self.shape.M
+        factors = tuple(self.device.contiguous(a) for a in (self.inputs.hidden, self.inputs.head))
+        self.held += factors
+        self.fields.update(open_fields(self.device, self.work, B))
+        found = product.launch(self.device, self.work, self.table, self.fields, factors, (B, M))
+        self.fields.update(found)
+        self._open("float32")
+
     def _selective(self) -> bool:
         """Whether to score the valid tokens only; the plan's word counts where there is one."""
         if self.normalize == "all":
@@ -155,7 +176,7 @@ class StepCall:
             bound = int(table.most[min(M, len(table.most) - 1)])
         expected = max(1.0, min(bound, M * table.mean))
         most_blocks = max(1, self.device.multiprocessors * 4 // B)
-        per_block = WARPS * 4 if projected else 4096
+        per_block = WARPS * 4 if projected else 1024
         blocks = max(1, min(most_blocks, int(-(-expected // per_block))))
         staged = min(bound, 8192) if expected <= 8192 else 0
         self.fields.update(
@@ -218,9 +239,19 @@ class StepCall:
         blocks = max(1, min(-(-M * share // WARPS), self.device.multiprocessors * 2 // B))
         grid = (blocks, B)
         self.device.launch("score_tiles", grid, BOUND_BYTES, values, kind)
-        grid = (self._openers(M * tiles), B)
+        self._open(dtype)
+
+    def _open(self, dtype: str) -> None:
+        """open_tiles: the candidates of the tiles that reach the bound."""
+        B, M, tiles = self.shape.B, self.shape.M, self.fields["tiles"]
         shared = chooser_bytes(self.fields["capacity"]) + OPENED_BYTES
-        self.device.launch("open_tiles", grid, shared, values, kind)
+        self.device.launch(
+            "open_tiles",
+            (self._openers(M * tiles), B),
+            shared,
+            arguments.structure(arguments.STEP, **self.fields),
+            arguments.CUDA_TYPES[dtype],
+        )
 
     def _openers(self, tiles: int) -> int:
         """Blocks per request that open tiles."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Callable
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
@@ -10,11 +11,12 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from beamsieve.index.leaves import tokens_of_entries
+from beamsieve_backends.cupy_raw import arguments
 from beamsieve_backends.cupy_raw.targeting import DeviceMatchers, load_leaves, load_matchers
 
 if TYPE_CHECKING:
     from beamsieve.index import Index
+    from beamsieve.index.starts import RowStarts
     from beamsieve.index.tables import StepTable
 
 MOST_BEAMS = 4096
@@ -22,10 +24,12 @@ MOST_BEAMS = 4096
 
 @dataclass(frozen=True)
 class DeviceTable:
-    """One step's table on the device; the arrays are those of ``index.tables.StepTable``.
+    """One step's table on the device, as ``index.tables.StepTable`` stores it; the root as a list.
 
     Attributes:
-        child_leaf: [entries + 1], the first leaf below each entry; None where it is the entry.
+        arrays: what is on the device, by name.
+        starts: ``Starts`` of ``kernels/table.cuh``, for the table before this one, too.
+        listed: whether the valid tokens are a list rather than a bitmap.
         row_can_end: whether some row has no entry, so that a semantic ID ends above this table.
         mean: entries per row.
         widest: the most entries of any row.
@@ -34,23 +38,16 @@ class DeviceTable:
         fields: what ``Step`` says of the table, ready to be copied.
     """
 
-    row_starts: Any
-    tokens: Any
-    bitmap: Any
-    ranks: Any
-    child_leaf: Any
+    arrays: dict[str, Any]
+    starts: Any
     vocabulary: int
+    listed: bool
     row_can_end: bool
     mean: float
     widest: int
     most: NDArray[np.int64]
     nbytes: int
-    fields: dict[str, int]
-
-    @property
-    def listed(self) -> bool:
-        """Whether the valid tokens are a list rather than a bitmap."""
-        return self.bitmap is None
+    fields: dict[str, Any]
 
     @property
     def positions(self) -> int:
@@ -112,8 +109,7 @@ def load_tables(device: Any, index: Index) -> DeviceTables:
     tables[-1].fields["last_level"] = 1
     for loaded, following in pairwise(tables):
         if following.row_can_end:
-            loaded.fields["next_starts"] = device.address(following.row_starts)
-            loaded.fields["next_bytes"] = following.row_starts.dtype.itemsize
+            loaded.fields.update(next=following.starts, next_ends=1)
     found = getattr(index, "matchers", None)
     matchers, rows = None, None
     if found is not None:
@@ -124,51 +120,79 @@ def load_tables(device: Any, index: Index) -> DeviceTables:
 def _load(
     device: Any, table: StepTable, leaves: NDArray[Any] | None, row_can_end: bool
 ) -> DeviceTable:
-    def put(array: NDArray[Any] | None) -> Any:
-        return None if array is None else device.upload(array)
-
-    row_starts, child_leaf = put(table.plain_starts()), put(leaves)
+    host = dict(table.arrays)
     if table.rows == 1:  # the root is always read as a list: it is small, and every request's
-        tokens, bitmap, ranks = put(tokens_of_entries(table)), None, None
-    else:
-        dense = table.layout == "dense"
-        tokens = None if dense else put(table.plain_tokens())
-        bitmap, ranks = put(table.bitmap), put(table.word_ranks()) if dense else None
-    arrays = (row_starts, tokens, bitmap, ranks, child_leaf)
+        host = {**table.starts.arrays, "tokens": table.plain_tokens()}
+    if leaves is not None:
+        host["child_leaf"] = leaves
+    arrays = {name: device.upload(array) for name, array in host.items()}
+
+    def address(name: str) -> int:
+        return int(device.address(arrays.get(name)))
+
+    def item_bytes(name: str) -> int:
+        return int(host[name].dtype.itemsize) if name in host else 0
+
+    starts = _starts(table.starts, address, item_bytes)
+    words, groups = (host[name].shape[1] if name in host else 0 for name in ("bitmap", "ranks"))
+    fields = {
+        "table": arguments.structure(
+            arguments.TABLE,
+            starts=starts,
+            tokens=address("tokens") or address("packed"),
+            bitmap=address("bitmap"),
+            ranks=address("ranks"),
+            token_bytes=item_bytes("tokens"),
+            token_bits=table.token_bits,
+            rank_bytes=item_bytes("ranks"),
+            words=words,
+            groups=groups,
+        ),
+        "child_leaf": address("child_leaf"),
+        "leaf_bytes": item_bytes("child_leaf"),
+        "vocabulary": table.vocabulary,
+    }
     degrees = np.diff(table.plain_starts())
-    largest = degrees
-    if len(degrees) > MOST_BEAMS:
-        largest = np.partition(degrees, len(degrees) - MOST_BEAMS)[-MOST_BEAMS:]
-    most = np.zeros(MOST_BEAMS + 1, np.int64)
-    sizes = np.ones(MOST_BEAMS, np.int64)
-    sizes[: len(largest)] = np.maximum(np.sort(largest)[::-1], 1)
-    np.cumsum(sizes, out=most[1:])
     return DeviceTable(
-        row_starts,
-        tokens,
-        bitmap,
-        ranks,
-        child_leaf,
+        arrays,
+        starts,
         table.vocabulary,
+        "bitmap" not in host,
         row_can_end,
         table.entries / max(1, table.rows),
         int(degrees.max(initial=0)),
-        most,
-        sum(array.nbytes for array in arrays if array is not None),
-        {
-            "row_starts": device.address(row_starts),
-            "tokens": device.address(tokens),
-            "bitmap": device.address(bitmap),
-            "ranks": device.address(ranks),
-            "child_leaf": device.address(child_leaf),
-            "start_bytes": row_starts.dtype.itemsize,
-            "token_bytes": 0 if tokens is None else tokens.dtype.itemsize,
-            "rank_bytes": 0 if ranks is None else ranks.dtype.itemsize,
-            "leaf_bytes": 0 if child_leaf is None else child_leaf.dtype.itemsize,
-            "vocabulary": table.vocabulary,
-            "words": 0 if bitmap is None else int(bitmap.shape[1]),
-        },
+        _largest_sums(degrees),
+        sum(array.nbytes for array in arrays.values()),
+        fields,
     )
+
+
+def _starts(
+    starts: RowStarts, address: Callable[[str], int], item_bytes: Callable[[str], int]
+) -> Any:
+    """``Starts`` of ``kernels/table.cuh``."""
+    return arguments.structure(
+        arguments.STARTS,
+        plain=address("starts"),
+        bits=address("start_bits"),
+        samples=address("start_samples"),
+        exceptions=address("start_exceptions"),
+        bytes=item_bytes("starts") or item_bytes("start_samples"),
+        block_bits=max(0, starts.block.bit_length() - 1),
+        gap=starts.gap,
+    )
+
+
+def _largest_sums(degrees: NDArray[np.integer]) -> NDArray[np.int64]:
+    """int64 [MOST_BEAMS + 1]: place m holds the sum of the m largest degrees, at least 1 each."""
+    largest = degrees
+    if len(degrees) > MOST_BEAMS:
+        largest = np.partition(degrees, len(degrees) - MOST_BEAMS)[-MOST_BEAMS:]
+    sizes = np.ones(MOST_BEAMS, np.int64)
+    sizes[: len(largest)] = np.maximum(np.sort(largest)[::-1], 1)
+    sums = np.zeros(MOST_BEAMS + 1, np.int64)
+    np.cumsum(sizes, out=sums[1:])
+    return sums
 
 
 def _row_can_end(table: StepTable) -> bool:

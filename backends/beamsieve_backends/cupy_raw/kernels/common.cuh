@@ -31,6 +31,16 @@ __device__ __forceinline__ bool is_finite(float x) {
 // A logit, score or key that is NaN or infinite means "dead": -inf.
 __device__ __forceinline__ float or_dead(float x) { return is_finite(x) ? x : never(); }
 
+// Every kernel begins with this. From Hopper on, a kernel's blocks may take their places while the
+// kernel before still runs; here they wait until all that it wrote is there. Until then a kernel
+// touches no memory.
+__device__ __forceinline__ void await_kernel_before() {
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
+    asm volatile("griddepcontrol.wait;" ::: "memory");
+    asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
+#endif
+}
+
 // --- float32, bfloat16 and float16 in memory, float32 in registers
 
 struct bfloat16 { u16 bits; };
@@ -66,6 +76,11 @@ __device__ __forceinline__ i64 integer_at(const void* array, int bytes, i64 i) {
     const i64 at = i * bytes;
     const u32 word = *reinterpret_cast<const u32*>(static_cast<const u8*>(array) + (at & ~3ll));
     return word >> (8 * static_cast<u32>(at & 3)) & (0xffffffffu >> (32 - 8 * bytes));
+}
+
+// A signed one of 4 or 8 bytes.
+__device__ __forceinline__ i64 signed_at(const void* array, int bytes, i64 i) {
+    return bytes == 8 ? static_cast<const i64*>(array)[i] : static_cast<const int*>(array)[i];
 }
 
 // Eight consecutive numbers; the address is aligned to 16 bytes.
@@ -216,8 +231,17 @@ struct Mass {
     }
 };
 
-// The sum of all warps' masses, in the order of the warps; each warp brings its own. `places` holds
-// 2 * WARPS numbers.
+// The thread's part of the mass of x[0], x[each], …, up to `count` of them: the largest first, so that
+// no term waits for the one before.
+__device__ __forceinline__ Mass mass_of(const float* x, u32 first, u32 count, u32 each) {
+    Mass mass;
+    for (u32 j = first; j < count; j += each) mass.largest = fmaxf(mass.largest, x[j]);
+    if (mass.largest == never()) return mass;
+    for (u32 j = first; j < count; j += each) mass.sum += quick_exp(x[j] - mass.largest);
+    return mass;
+}
+
+// The sum of all warps' masses; each warp brings its own. `places` holds 2 * WARPS numbers.
 __device__ __forceinline__ Mass across_block(Mass of_warp, float* places) {
     if (lane_id() == 0) {
         places[warp_id()] = of_warp.largest;
@@ -225,12 +249,11 @@ __device__ __forceinline__ Mass across_block(Mass of_warp, float* places) {
     }
     __syncthreads();
     Mass all;
-    for (int i = 0; i < WARPS; ++i) {
-        Mass other;
-        other.largest = places[i];
-        other.sum = places[WARPS + i];
-        all.add(other);
+    if (lane_id() < WARPS) {
+        all.largest = places[lane_id()];
+        all.sum = places[WARPS + lane_id()];
     }
+    all = all.across_warp();
     __syncthreads();
     return all;
 }

@@ -98,10 +98,11 @@ __device__ __forceinline__ bool passes_bloom(const Bloom& bloom, const u64* tabl
 }
 
 __global__ void __launch_bounds__(THREADS) filter_rows(const __grid_constant__ Filter filter) {
+    await_kernel_before();
     const Step& step = filter.step;
     const int b = blockIdx.y, beams = step.beams;
     const i64 first_beam = static_cast<i64>(b) * beams;
-    const bool lists = step.bitmap == nullptr;
+    const bool lists = is_listed(step);
 
     Carver carver;
     u32* const words = carver.take<u32>(BLOCK_WORDS);
@@ -145,7 +146,7 @@ __global__ void __launch_bounds__(THREADS) filter_rows(const __grid_constant__ F
         const i64 row = step.in_rows[first_beam + m];
         u32 chunks = 0;
         if (m < count && !step.in_finished[first_beam + m])
-            chunks = static_cast<u32>(((lists ? row_start(step, row + 1) - row_start(step, row) : step.vocabulary) + 31) / 32);
+            chunks = static_cast<u32>(((lists ? range_of(step.table.starts, row).size() : static_cast<u32>(step.vocabulary)) + 31) / 32);
         offset[m] = chunks;
         mine += chunks;
     }
@@ -172,10 +173,10 @@ __global__ void __launch_bounds__(THREADS) filter_rows(const __grid_constant__ F
         const u32 p = (chunk - offset[low]) * 32 + lane_id();
         i64 entry = -1;
         if (lists) {
-            const i64 start = row_start(step, table_row);
-            if (p < row_start(step, table_row + 1) - start) entry = start + p;
-        } else if (p < static_cast<u32>(step.vocabulary) && (step.bitmap[table_row * step.words + (p >> 6)] >> (p & 63) & 1)) {
-            entry = entry_of(step, table_row, p);
+            const Range range = range_of(step.table.starts, table_row);
+            if (p < range.size()) entry = range.begin + p;
+        } else if (p < static_cast<u32>(step.vocabulary) && is_valid(step.table, table_row, p)) {
+            entry = entry_at(step, table_row, start_of(step.table.starts, table_row), p);
         }
         bool there = entry >= 0 && passes_set(filter, b, entry);
         i64 part = entry, parts_end = entry + 1;

@@ -17,6 +17,7 @@ struct Listing {
 
 template <class T>
 __global__ void __launch_bounds__(THREADS) list_candidates(const __grid_constant__ Listing out) {
+    await_kernel_before();
     const Step& step = out.step;
     const i64 p = static_cast<i64>(blockIdx.x) * THREADS + threadIdx.x;
     if (p >= out.slots) return;
@@ -35,13 +36,13 @@ __global__ void __launch_bounds__(THREADS) list_candidates(const __grid_constant
         } else {
             i64 found = -1;
             u32 v = static_cast<u32>(p);
-            if (step.bitmap != nullptr) {
-                if (v < static_cast<u32>(step.vocabulary) && (step.bitmap[row * step.words + (v >> 6)] >> (v & 63) & 1)) found = entry_of(step, row, v);
+            const Range range = range_of(step.table.starts, row);
+            if (!is_listed(step)) {
+                if (v < static_cast<u32>(step.vocabulary) && is_valid(step.table, row, v)) found = entry_at(step, row, range.begin, v);
             } else {
-                const i64 start = row_start(step, row);
-                if (p < row_start(step, row + 1) - start) {
-                    found = start + p;
-                    v = static_cast<u32>(integer_at(step.tokens, step.token_bytes, found));
+                if (p < range.size()) {
+                    found = range.begin + p;
+                    v = token_at(step.table, found);
                 }
             }
             if (found >= 0 && is_eligible(step, beam, static_cast<u32>(p))) {

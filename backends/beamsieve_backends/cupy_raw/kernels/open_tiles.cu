@@ -69,10 +69,10 @@ struct OpenTiles {
         opened.mass[i] = __ldcg(step.masses + beam);
         if (finished) {
             size = 0;
-        } else if (step.bitmap == nullptr) {
-            const i64 begin = row_start(step, base);
-            size = static_cast<u32>(row_start(step, base + 1) - begin);
-            base = begin;
+        } else if (is_listed(step)) {
+            const Range range = range_of(step.table.starts, base);
+            size = range.size();
+            base = range.begin;
         }
         opened.base[i] = base;
         opened.size[i] = size;
@@ -108,6 +108,7 @@ struct OpenTiles {
 
 template <class T>
 __global__ void __launch_bounds__(THREADS) open_tiles(const __grid_constant__ Step step) {
+    await_kernel_before();
     const int b = blockIdx.y;
     Carver carver;
     Chooser chooser = make_chooser(carver, step.capacity);
@@ -134,7 +135,7 @@ __global__ void __launch_bounds__(THREADS) open_tiles(const __grid_constant__ St
     __syncthreads();
     if (threadIdx.x == 0) meeting->listed = 0;
     const i64 first_beam = static_cast<i64>(b) * step.beams;
-    const bool lists = step.bitmap == nullptr;
+    const bool lists = is_listed(step);
     const u32 each = static_cast<u32>(step.tiles) * step.tile;
     const auto emit = [&](u32 place, u64 number) {
         const u32 slot = slot_of(number);
@@ -147,8 +148,8 @@ __global__ void __launch_bounds__(THREADS) open_tiles(const __grid_constant__ St
             write_beam(step, b, place, parent, -1, key, key, row, 1);
             return;
         }
-        const i64 entry = lists ? row_start(step, row) + p : entry_of(step, row, p);
-        const u32 token = lists ? static_cast<u32>(integer_at(step.tokens, step.token_bytes, entry)) : p;
+        const i64 entry = entry_at(step, row, start_of(step.table.starts, row), p);
+        const u32 token = lists ? token_at(step.table, entry) : p;
         float score = key;  // without a nudge they are one
         if (step.nudge != nullptr) score = token_score<T>(step, beam, token, __ldcg(step.masses + beam), step.in_scores[beam]);
         u8 finished;

@@ -8,6 +8,7 @@
 
 template <class T>
 __global__ void __launch_bounds__(THREADS) row_mass(const __grid_constant__ Step step) {
+    await_kernel_before();
     Carver carver;
     float* const largest_of = carver.take<float>(WARPS);
     float* const sum_of = carver.take<float>(WARPS);
@@ -17,15 +18,15 @@ __global__ void __launch_bounds__(THREADS) row_mass(const __grid_constant__ Step
     Mass sum;
     if (live) {
         const T* const logits = static_cast<const T*>(step.logits) + beam * step.vocabulary;
-        const bool listed = step.bitmap == nullptr && step.normalize != NORMALIZE_ALL;
+        const bool listed = is_listed(step) && step.normalize != NORMALIZE_ALL;
         const i64 row = step.in_rows[beam];
-        const i64 start = row_start(step, row);
-        const u32 size = listed ? static_cast<u32>(row_start(step, row + 1) - start) : step.vocabulary;
+        const Range range = range_of(step.table.starts, row);
+        const u32 size = listed ? range.size() : step.vocabulary;
         for (u32 p = threadIdx.x; p < size; p += THREADS) {
-            const u32 v = listed ? static_cast<u32>(integer_at(step.tokens, step.token_bytes, start + p)) : p;
+            const u32 v = listed ? token_at(step.table, range.begin + p) : p;
             bool counts = true;
             if (step.normalize != NORMALIZE_ALL) {
-                if (!listed) counts = step.bitmap[row * step.words + (p >> 6)] >> (p & 63) & 1;
+                if (!listed) counts = is_valid(step.table, row, p);
                 if (step.normalize == NORMALIZE_ELIGIBLE) counts = counts && is_eligible(step, beam, p);
             }
             if (counts) sum.add(or_dead(number(logits[v]) + bias_of(step, v)));

@@ -31,7 +31,7 @@ struct Rows {
     __device__ __forceinline__ u32 token_of(int m, u32 j) const { return token_in(step, first_beam + m, first[m], j); }
     __device__ __forceinline__ bool eligible(int m, u32 j) const {
         if (step.eligible == nullptr) return true;
-        return is_eligible(step, first_beam + m, step.bitmap == nullptr ? j : token_of(m, j));
+        return is_eligible(step, first_beam + m, is_listed(step) ? j : token_of(m, j));
     }
     // Turns the logit of the beam's candidate j into its key.
     __device__ __forceinline__ float key(int m, u32 j, float logit, float2 mass, float beam_score) const {
@@ -71,7 +71,8 @@ template <class T> __device__ __forceinline__ void lane_products(const T* const 
 }
 
 template <class T, bool Projected>
-__global__ void __launch_bounds__(THREADS) score_rows(const __grid_constant__ Step step) {
+__global__ void __launch_bounds__(THREADS, 2) score_rows(const __grid_constant__ Step step) {
+    await_kernel_before();
     const int b = blockIdx.y;
     const int beams = step.beams;
     const i64 first_beam = static_cast<i64>(b) * beams;
@@ -97,8 +98,9 @@ __global__ void __launch_bounds__(THREADS) score_rows(const __grid_constant__ St
         if (m < count) {
             degree = 1;
             if (!finished) {
-                start = row_start(step, row);
-                degree = static_cast<u32>(row_start(step, row + 1) - start);
+                const Range range = range_of(step.table.starts, row);
+                start = range.begin;
+                degree = range.size();
             }
         }
         first[m] = start;
@@ -176,75 +178,76 @@ __global__ void __launch_bounds__(THREADS) score_rows(const __grid_constant__ St
 
     // Logits become keys in place: in shared memory where they fit.
     float* keys = numbers;
-    if (total <= static_cast<u32>(step.staged)) {
-        for (u32 i = threadIdx.x; i < total; i += THREADS) staged[i] = __ldcg(numbers + i);
-        keys = staged;
-    } else {
-        keys = numbers + step.scratch_stride;
-        for (u32 i = threadIdx.x; i < total; i += THREADS) keys[i] = __ldcg(numbers + i);
+    if (total <= static_cast<u32>(step.staged)) keys = staged;
+    else keys = numbers + step.scratch_stride;
+    constexpr u32 AHEAD = 8;
+    for (u32 base = threadIdx.x; base < total; base += AHEAD * THREADS) {
+        float logit[AHEAD];
+#pragma unroll
+        for (u32 k = 0; k < AHEAD; ++k) logit[k] = base + k * THREADS < total ? __ldcg(numbers + base + k * THREADS) : 0.0f;
+#pragma unroll
+        for (u32 k = 0; k < AHEAD; ++k)
+            if (base + k * THREADS < total) keys[base + k * THREADS] = logit[k];
     }
     __syncthreads();
     rows.keys = keys;
 
-    // A thread to a short row, a warp to a long one, the block to a very long one.
+    // A thread to a short row, a warp to a long one, the block to a very long one. Where all candidates
+    // fit among the survivors they go there at once; the dead come last in their order.
     constexpr u32 SHORT = 16, LONG = 1024;
-    u32 widest = 0;
+    const bool all_fit = total <= chooser.capacity;
+    float high = never(), low = -never();
+    u32 living = 0, widest = 0;
+    const auto settle_key = [&](u32 place, float key) {
+        if (all_fit) chooser.survivors[place] = rank_number(key, place);
+        else keys[place] = key;
+        if (key > never()) {
+            high = fmaxf(high, key);
+            low = fminf(low, key);
+            ++living;
+        }
+    };
     for (int m = threadIdx.x; m < beams; m += THREADS) {
         const u32 start = offset[m], degree = offset[m + 1] - start;
         widest = max(widest, degree);
         if (degree == 0 || degree > SHORT) continue;
         const float beam_score = step.in_scores[first_beam + m];
         if (first[m] < 0) {
-            keys[start] = or_dead(beam_score);
+            settle_key(start, or_dead(beam_score));
             continue;
         }
-        float2 own;
-        if (step.mass != nullptr) {
-            own = __ldcg(step.mass + first_beam + m);
-        } else {
-            Mass sum;
-            for (u32 j = 0; j < degree; ++j) sum.add(keys[start + j]);
-            own = sum.log();
-        }
+        const float2 own = step.mass != nullptr ? __ldcg(step.mass + first_beam + m) : mass_of(keys + start, 0, degree, 1).log();
         mass[m] = own;
-        for (u32 j = 0; j < degree; ++j) keys[start + j] = rows.key(m, j, keys[start + j], own, beam_score);
+        for (u32 j = 0; j < degree; ++j) settle_key(start + j, rows.key(m, j, keys[start + j], own, beam_score));
     }
     const bool any_long = __syncthreads_or(widest > LONG), any_middling = __syncthreads_or(widest > SHORT);
     for (int m = any_middling ? warp_id() : beams; m < beams; m += WARPS) {
         const u32 start = offset[m], degree = offset[m + 1] - start;
         if (degree <= SHORT || degree > LONG) continue;
         const float beam_score = step.in_scores[first_beam + m];
-        float2 own;
-        if (step.mass != nullptr) {
-            own = __ldcg(step.mass + first_beam + m);
-        } else {
-            Mass sum;
-            for (u32 j = lane_id(); j < degree; j += 32) sum.add(keys[start + j]);
-            own = sum.across_warp().log();
-        }
+        const float2 own = step.mass != nullptr ? __ldcg(step.mass + first_beam + m) : mass_of(keys + start, lane_id(), degree, 32).across_warp().log();
         if (lane_id() == 0) mass[m] = own;
-        for (u32 j = lane_id(); j < degree; j += 32) keys[start + j] = rows.key(m, j, keys[start + j], own, beam_score);
+        for (u32 j = lane_id(); j < degree; j += 32) settle_key(start + j, rows.key(m, j, keys[start + j], own, beam_score));
     }
     for (int m = any_long ? 0 : beams; m < beams; ++m) {
         const u32 start = offset[m], degree = offset[m + 1] - start;
         if (degree <= LONG) continue;
         const float beam_score = step.in_scores[first_beam + m];
         float2 own;
-        if (step.mass != nullptr) {
-            own = __ldcg(step.mass + first_beam + m);
-        } else {
-            Mass sum;
-            for (u32 j = threadIdx.x; j < degree; j += THREADS) sum.add(keys[start + j]);
-            own = across_block(sum.across_warp(), reinterpret_cast<float*>(chooser.words)).log();
-        }
+        if (step.mass != nullptr) own = __ldcg(step.mass + first_beam + m);
+        else own = across_block(mass_of(keys + start, threadIdx.x, degree, THREADS).across_warp(), reinterpret_cast<float*>(chooser.words)).log();
         if (threadIdx.x == 0) mass[m] = own;
-        for (u32 j = threadIdx.x; j < degree; j += THREADS) keys[start + j] = rows.key(m, j, keys[start + j], own, beam_score);
+        for (u32 j = threadIdx.x; j < degree; j += THREADS) settle_key(start + j, rows.key(m, j, keys[start + j], own, beam_score));
     }
     __syncthreads();
 
-    float high, low;
-    const u32 alive = gather(rows, chooser, step.width, high, low);
-    const u32 kept = choose(chooser, alive, high, low, step.width, [&](u32 place, u64 number) {
+    u32 alive;
+    block_range(high, low, chooser.words);
+    block_scan(living, chooser.words, alive);
+    u32 found = total;
+    if (!all_fit) found = alive == 0 ? 0 : narrow(rows, chooser, step.width, high, low);
+    const u32 wanted = min(alive, static_cast<u32>(step.width));
+    const u32 kept = choose(chooser, wanted == 0 ? 0 : found, high, low, wanted, [&](u32 place, u64 number) {
         const u32 candidate = slot_of(number);
         const int m = rows.beam_of(candidate);
         const float key = key_of(number);

@@ -29,7 +29,7 @@ struct Seen {
 // seldom once a few tiles were seen; an invalid token is -inf, and exp makes it 0.
 template <class T, bool AllKept>
 __device__ __forceinline__ Mass quick_tiles(const Step& step, const T* logits, i64 row, i64 beam, int part, float* best) {
-    const u8* const valid_bits = reinterpret_cast<const u8*>(step.bitmap + row * step.words);
+    const u8* const valid_bits = reinterpret_cast<const u8*>(step.table.bitmap + row * step.table.words);
     const u8* const kept_bits = reinterpret_cast<const u8*>(step.eligible + beam * step.eligible_words);
     const bool narrowed = step.normalize == NORMALIZE_ELIGIBLE;
     const int share = step.warps_per_beam, tiles = step.tiles;
@@ -96,7 +96,7 @@ template <class T>
 __device__ __forceinline__ Mass read_tiles(const Step& step, i64 beam, i64 row, i64 start, u32 size, int part, float* best) {
     const T* const logits = static_cast<const T*>(step.logits) + beam * step.vocabulary;
     const int tile = step.tile, tiles = step.tiles, share = step.warps_per_beam;
-    const bool listed = step.bitmap == nullptr;
+    const bool listed = is_listed(step);
     const bool whole = step.normalize == NORMALIZE_ALL, narrowed = step.normalize == NORMALIZE_ELIGIBLE;
     if (!listed && !whole && step.aligned && tile == 128 && step.bias == nullptr) {
         if (step.eligible == nullptr) return quick_tiles<T, true>(step, logits, row, beam, part, best);
@@ -116,8 +116,8 @@ __device__ __forceinline__ Mass read_tiles(const Step& step, i64 beam, i64 row, 
         for (int i = lane_id(); i < tile; i += 32) {
             const u32 p = static_cast<u32>(t) * tile + i;
             if (p >= size) break;
-            const u32 v = listed ? static_cast<u32>(integer_at(step.tokens, step.token_bytes, start + p)) : p;
-            const bool valid = listed || (step.bitmap[row * step.words + (p >> 6)] >> (p & 63) & 1);
+            const u32 v = listed ? token_at(step.table, start + p) : p;
+            const bool valid = listed || (is_valid(step.table, row, p));
             const bool kept = valid && is_eligible(step, beam, p);
             const bool counts = whole ? !listed : (narrowed ? kept : valid);
             seen.add(or_dead(number(logits[v]) + bias_of(step, v)), counts, kept);
@@ -132,8 +132,9 @@ __device__ __forceinline__ Mass read_tiles(const Step& step, i64 beam, i64 row, 
 
 template <class T>
 __global__ void __launch_bounds__(THREADS, 2) score_tiles(const __grid_constant__ Step step) {
+    await_kernel_before();
     const bool guided = step.bonus != nullptr || step.nudge != nullptr;
-    const bool listed = step.bitmap == nullptr;
+    const bool listed = is_listed(step);
     const int b = blockIdx.y;
     const int beams = step.beams, tiles = step.tiles, tile = step.tile, share = step.warps_per_beam;
     const i64 first_beam = static_cast<i64>(b) * beams;
@@ -160,8 +161,9 @@ __global__ void __launch_bounds__(THREADS, 2) score_tiles(const __grid_constant_
             row = step.in_rows[beam];
             size = step.vocabulary;
             if (listed) {
-                start = row_start(step, row);
-                size = static_cast<u32>(row_start(step, row + 1) - start);
+                const Range range = range_of(step.table.starts, row);
+                start = range.begin;
+                size = range.size();
             }
             sum = read_tiles<T>(step, beam, row, start, size, part, best).across_warp();
         } else if (there) {

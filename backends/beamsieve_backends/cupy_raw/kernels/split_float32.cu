@@ -22,6 +22,7 @@ __device__ __forceinline__ float to_tf32(float x) {
 }
 
 __global__ void __launch_bounds__(THREADS) split_float32(const __grid_constant__ Split split) {
+    await_kernel_before();
     const i64 total = split.rows * split.size;
     for (i64 i = static_cast<i64>(blockIdx.x) * THREADS + threadIdx.x; i < total; i += static_cast<i64>(gridDim.x) * THREADS) {
         const i64 row = i / split.size;

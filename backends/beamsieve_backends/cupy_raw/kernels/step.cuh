@@ -1,20 +1,15 @@
 // What one step reads and writes, and the look-ups in its table. `arguments.py` mirrors Step.
 //
 // B requests, M places for beams per request, V the codebook, d the hidden size, W the width,
-// t tokens decoded so far. Row r of the table owns the entries row_starts[r] : row_starts[r + 1];
-// an entry's position is its row in the next table. A *position* names a candidate of a beam: the
+// t tokens decoded so far. A *position* names a candidate of a beam: the
 // entry's place in its row (list layout), or the token (bitmap layout).
 
 constexpr int NORMALIZE_ALL = 0, NORMALIZE_CATALOG = 1, NORMALIZE_ELIGIBLE = 2;
 
 struct Step {
-    // The table. `bitmap` is null in the list layout, `tokens` and `ranks` in the other.
-    const void* row_starts;   // [rows + 1], start_bytes each
-    const void* tokens;       // [entries], token_bytes each
-    const u64* bitmap;        // [rows, words]
-    const void* ranks;        // [rows, words], rank_bytes each
-    const void* next_starts;  // row_starts of the next table where a row of it can be empty, else null
-    const void* child_leaf;   // [entries]: the first leaf below each entry; null where it is the entry
+    Table table;
+    Starts next;             // of the next table, where a row of it can be empty (`next_ends`)
+    const void* child_leaf;  // [entries]: the first leaf below each entry; null where it is the entry
     // The beams before the step.
     const int* in_tokens;      // [B, M, t]
     const float* in_scores;    // [B, M]
@@ -45,8 +40,8 @@ struct Step {
     float2* masses;      // [B, M]: where they go once found
     Meeting* meetings;   // [B], zero between kernels
     i64 scratch_stride;
-    int beams, width, decoded, vocabulary, words, hidden_size;
-    int start_bytes, token_bytes, rank_bytes, next_bytes, leaf_bytes, bias_type;
+    int beams, width, decoded, vocabulary, hidden_size;
+    int next_ends, leaf_bytes, bias_type;
     int normalize, capacity, eligible_words;
     int last_level;      // whether the table is the last one: every entry completes a semantic ID
     int aligned;         // whether rows of hidden and head, or of logits, start at whole vectors
@@ -57,34 +52,16 @@ struct Step {
     int staged;          // score_rows: numbers of the workspace that fit in shared memory
 };
 
-__device__ __forceinline__ i64 row_start(const Step& step, i64 row) {
-    return integer_at(step.row_starts, step.start_bytes, row);
-}
+__device__ __forceinline__ bool is_listed(const Step& step) { return step.table.bitmap == nullptr; }
 
-// The entry of token v in `row` (bitmap layout); v is valid there.
-__device__ __forceinline__ i64 entry_of(const Step& step, i64 row, u32 v) {
-    const i64 word = row * step.words + (v >> 6);
-    const u64 below = step.bitmap[word] & ((1ull << (v & 63)) - 1);
-    return row_start(step, row) + integer_at(step.ranks, step.rank_bytes, word) + __popcll(below);
-}
-
-// The token in place j of a row in the bitmap layout: by bisection over the words' ranks.
-__device__ __noinline__ u32 token_by_rank(const u64* bitmap, const void* ranks, int rank_bytes, i64 base, int words, u32 j) {
-    int low = 0, high = words - 1;  // the last word with at most j tokens before it
-    while (low < high) {
-        const int middle = (low + high + 1) >> 1;
-        if (integer_at(ranks, rank_bytes, base + middle) <= j) low = middle;
-        else high = middle - 1;
-    }
-    u64 word = bitmap[base + low];
-    for (u32 skip = j - static_cast<u32>(integer_at(ranks, rank_bytes, base + low)); skip > 0; --skip) word &= word - 1;
-    return static_cast<u32>(low) * 64 + static_cast<u32>(__ffsll(static_cast<i64>(word)) - 1);
+// The entry at position p of a row whose first entry is `begin`; p is valid there.
+__device__ __forceinline__ i64 entry_at(const Step& step, i64 row, i64 begin, u32 p) {
+    return begin + (is_listed(step) ? p : rank_of(step.table, row, p));
 }
 
 // The token of the entry in place j of the row of `beam`, whose first entry is `first`.
 __device__ __forceinline__ u32 token_in(const Step& step, i64 beam, i64 first, u32 j) {
-    if (step.bitmap == nullptr) return static_cast<u32>(integer_at(step.tokens, step.token_bytes, first + j));
-    return token_by_rank(step.bitmap, step.ranks, step.rank_bytes, step.in_rows[beam] * step.words, step.words, j);
+    return is_listed(step) ? token_at(step.table, first + j) : token_by_rank(step.table, step.in_rows[beam], j);
 }
 
 __device__ __forceinline__ bool is_eligible(const Step& step, i64 beam, u32 position) {
@@ -118,8 +95,8 @@ template <class T>
 __device__ __forceinline__ float position_key(const Step& step, i64 beam, i64 base, u32 p, float2 mass, float beam_score) {
     u32 v = p;
     bool kept = is_eligible(step, beam, p);
-    if (step.bitmap == nullptr) v = static_cast<u32>(integer_at(step.tokens, step.token_bytes, base + p));
-    else kept &= step.bitmap[base * step.words + (p >> 6)] >> (p & 63) & 1;
+    if (is_listed(step)) v = token_at(step.table, base + p);
+    else kept &= is_valid(step.table, base, p);
     // The logit is loaded in any case, so that it is on its way while the bits are.
     const float key = key_of_score(step, token_score<T>(step, beam, v, mass, beam_score), beam, v);
     return kept ? key : never();
@@ -128,8 +105,7 @@ __device__ __forceinline__ float position_key(const Step& step, i64 beam, i64 ba
 // Where an entry leads: the row of the next table, or the leaf when the semantic ID is complete.
 __device__ __forceinline__ i64 settle(const Step& step, i64 entry, u8& finished) {
     bool complete = step.last_level;
-    if (!complete && step.next_starts != nullptr)
-        complete = integer_at(step.next_starts, step.next_bytes, entry) == integer_at(step.next_starts, step.next_bytes, entry + 1);
+    if (!complete && step.next_ends) complete = range_of(step.next, entry).size() == 0;
     finished = complete;
     if (!complete || step.child_leaf == nullptr) return entry;
     return integer_at(step.child_leaf, step.leaf_bytes, entry);

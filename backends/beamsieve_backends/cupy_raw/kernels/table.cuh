@@ -1,0 +1,114 @@
+// The look-ups in a step's table, as the index stores it (`beamsieve.index.tables`, `.starts`, `.tokens`).
+//
+// Row r owns the entries start(r) : start(r + 1); an entry's position is its row in the next table.
+
+// Where rows begin. Plain: an array. Identity: every row has one entry. Sampled: a bitmap with a set bit
+// at start(r) + gap * r for every row, and of every 2^block_bits-th row the place of its bit.
+struct Starts {
+    const void* plain;       // [rows + 1], `bytes` each; null unless plain
+    const u64* bits;         // sampled only, else null
+    const void* samples;     // [ceil((rows + 1) / 2^block_bits)], `bytes` each, signed
+    const void* exceptions;  // the starts of the rows of blocks that span more than 128 bits
+    int bytes;
+    int block_bits;
+    int gap;                 // 1 where a row may be empty
+};
+
+// The place in `word` of its set bit number `left`, from 0.
+__device__ __forceinline__ u32 place_of_bit(u64 word, u32 left) {
+    u32 place = 0;
+#pragma unroll
+    for (u32 half = 32; half > 0; half >>= 1) {
+        const u32 below = __popcll(word & ((1ull << half) - 1));
+        if (left >= below) {
+            left -= below;
+            word >>= half;
+            place += half;
+        }
+    }
+    return place;
+}
+
+__device__ __forceinline__ i64 start_from_sample(const Starts& starts, i64 row, i64 sample) {
+    u32 left = static_cast<u32>(row) & ((1u << starts.block_bits) - 1u);
+    if (sample < 0) return signed_at(starts.exceptions, starts.bytes, ((-sample - 1) << starts.block_bits) + left);
+    const i64 at = sample >> 6;
+    const int shift = static_cast<int>(sample & 63);
+    const u64 words[3] = {starts.bits[at] >> shift << shift, starts.bits[at + 1], starts.bits[at + 2]};
+    const u32 first = __popcll(words[0]), second = first + __popcll(words[1]);
+    const int which = (left >= first) + (left >= second);
+    const u64 word = which == 0 ? words[0] : which == 1 ? words[1] : words[2];
+    left -= which == 0 ? 0 : which == 1 ? first : second;
+    return ((at + which) << 6) + place_of_bit(word, left) - (starts.gap ? row : 0);
+}
+
+__device__ __forceinline__ i64 start_of(const Starts& starts, i64 row) {
+    if (starts.plain != nullptr) return signed_at(starts.plain, starts.bytes, row);
+    if (starts.bits == nullptr) return row;
+    return start_from_sample(starts, row, signed_at(starts.samples, starts.bytes, row >> starts.block_bits));
+}
+
+// A row's first entry and the one behind its last; neither waits for the other.
+struct Range {
+    i64 begin, end;
+    __device__ __forceinline__ u32 size() const { return static_cast<u32>(end - begin); }
+};
+__device__ __forceinline__ Range range_of(const Starts& starts, i64 row) {
+    if (starts.plain != nullptr) return {signed_at(starts.plain, starts.bytes, row), signed_at(starts.plain, starts.bytes, row + 1)};
+    if (starts.bits == nullptr) return {row, row + 1};
+    const i64 own = signed_at(starts.samples, starts.bytes, row >> starts.block_bits);
+    const i64 next = signed_at(starts.samples, starts.bytes, (row + 1) >> starts.block_bits);
+    return {start_from_sample(starts, row, own), start_from_sample(starts, row + 1, next)};
+}
+
+struct Table {
+    Starts starts;
+    const void* tokens;  // list layout: [entries], token_bytes each, or packed when token_bytes is 0
+    const u64* bitmap;   // bitmap layout: [rows, words], else null
+    const void* ranks;   // bitmap layout: [rows, groups], rank_bytes each: the row's tokens before 4 words
+    int token_bytes, token_bits, rank_bytes;
+    int words, groups;
+};
+
+// The token of an entry (list layout). Packed tokens are `token_bits` bits each, side by side.
+__device__ __forceinline__ u32 token_at(const Table& table, i64 entry) {
+    if (table.token_bytes != 0) return static_cast<u32>(integer_at(table.tokens, table.token_bytes, entry));
+    const i64 bit = entry * table.token_bits;
+    const u32* const words = static_cast<const u32*>(table.tokens) + (bit >> 5);
+    const u64 two = words[0] | static_cast<u64>(words[1]) << 32;
+    return static_cast<u32>(two >> (bit & 31)) & ((1u << table.token_bits) - 1u);
+}
+
+__device__ __forceinline__ bool is_valid(const Table& table, i64 row, u32 token) {
+    return table.bitmap[row * table.words + (token >> 6)] >> (token & 63) & 1;
+}
+
+// How many tokens of a row come before `token` (bitmap layout).
+__device__ __forceinline__ u32 rank_of(const Table& table, i64 row, u32 token) {
+    const u32 word = token >> 6;
+    const u64* const words = table.bitmap + row * table.words + (word & ~3u);
+    u32 rank = static_cast<u32>(integer_at(table.ranks, table.rank_bytes, row * table.groups + (word >> 2)));
+    rank += __popcll(words[word & 3] & ((1ull << (token & 63)) - 1));
+#pragma unroll
+    for (u32 k = 0; k < 3; ++k)
+        if (k < (word & 3)) rank += __popcll(words[k]);
+    return rank;
+}
+
+// The token in place j of a row (bitmap layout): by bisection over the ranks, then through four words.
+__device__ __noinline__ u32 token_by_rank(const Table& table, i64 row, u32 j) {
+    int low = 0, high = table.groups - 1;  // the last group with at most j tokens before it
+    while (low < high) {
+        const int middle = (low + high + 1) >> 1;
+        if (integer_at(table.ranks, table.rank_bytes, row * table.groups + middle) <= j) low = middle;
+        else high = middle - 1;
+    }
+    u32 left = j - static_cast<u32>(integer_at(table.ranks, table.rank_bytes, row * table.groups + low));
+    int word = low * 4;
+    const u64* const words = table.bitmap + row * table.words;
+    for (u32 here = __popcll(words[word]); left >= here && word + 1 < table.words; here = __popcll(words[word])) {
+        left -= here;
+        ++word;
+    }
+    return static_cast<u32>(word) * 64 + place_of_bit(words[word], left);
+}
