@@ -29,7 +29,12 @@ from beamsieve.interface import (
 from beamsieve_backends.processor import processor_name
 from beamsieve_backends.torch_dense.products import block_rows, full_logits, selective_logits
 from beamsieve_backends.torch_dense.scores import Scored, scored, with_guidance
-from beamsieve_backends.torch_dense.selection import Survivors, keep_best, survivors
+from beamsieve_backends.torch_dense.selection import (
+    Best,
+    best_of_rows,
+    best_of_tiles,
+    next_beams,
+)
 from beamsieve_backends.torch_dense.tables import (
     LARGEST_TILE,
     DeviceIndex,
@@ -157,24 +162,22 @@ class TorchBackend(Backend):
 
     @torch.no_grad()
     def select(self, beams: Beams, candidates: Candidates, width: int, keys: Array | None) -> Beams:
-        """The threshold is the width-th largest key of each request."""
-        batch, _, slots = candidates.rows.shape
+        """The best of each request's slots, as they lie."""
+        batch, places, slots = candidates.rows.shape
         scores: Tensor = candidates.scores
         if keys is None:
             keys = scores
         alive = (candidates.rows >= 0) & scores.isfinite() & keys.isfinite()
-        usable = torch.where(alive, keys, -torch.inf).view(batch, -1)
-        if usable.shape[1] > width:
-            alive &= (usable >= usable.topk(width).values[:, -1:]).view_as(alive)
-        at = alive.view(-1).nonzero().squeeze(1)
-        found = Survivors(
-            at.div(slots, rounding_mode="floor"),
-            *(
-                values.reshape(-1).index_select(0, at)
-                for values in (candidates.tokens, candidates.rows, scores, keys)
-            ),
+        usable = torch.where(alive, keys, -torch.inf).view(batch, places * slots)
+        cell, empty = best_of_rows(usable, width)
+        flat = cell.view(-1)
+        token, row, score, key = (
+            values.reshape(-1).index_select(0, flat).view(cell.shape)
+            for values in (candidates.tokens, candidates.rows, scores, keys)
         )
-        return keep_best(beams, beams.search.tables.tables[beams.step], found, width)
+        beam = cell.div(slots, rounding_mode="floor")
+        best = Best(beam, token, row, score, key, empty)
+        return next_beams(beams, beams.search.tables.tables[beams.step], best, width)
 
     def add_nudge(self, candidates: Candidates, nudge: Array) -> Array:
         """Gathered by token; a finished beam's slot has none."""
@@ -194,8 +197,8 @@ class TorchBackend(Backend):
             if inputs.nudge is not None:
                 keys = with_guidance(scores, found.tiles, inputs.nudge)
             guided = scores, keys
-        best = survivors(found, guided, table, (batch, places), inputs.width)
-        return keep_best(beams, table, best, inputs.width)
+        best = best_of_tiles(found, guided, (batch, places), inputs.width)
+        return next_beams(beams, table, best, inputs.width)
 
     def _scored(
         self, beams: Beams, inputs: StepInputs, normalize: Normalize

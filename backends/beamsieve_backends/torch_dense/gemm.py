@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -10,11 +11,13 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from beamsieve_backends.processor import processor_name
+
 # Putting a head into oneDNN's own order takes as long as a product with a hundred rows.
 _WORTH_PACKING = 32
 
 Product = Callable[[Tensor], Tensor]
-"""[R, d] to float32 [R, V]."""
+"""A block [R, d] to float32 [R, V], which the next call may overwrite."""
 
 
 def product_with(head: Tensor, block: int, library: str | None) -> Product:
@@ -23,14 +26,14 @@ def product_with(head: Tensor, block: int, library: str | None) -> Product:
     Args:
         head: float32, bfloat16 or float16.
         block: how many rows every block has.
-        library: "blas" or "onednn" on the CPU; None takes oneDNN where it can be called. On AMD
-            processors it is more than twice as fast as MKL.
+        library: "blas" or "onednn" on the CPU; None takes BLAS on Intel's processors, where it is
+            MKL, and oneDNN elsewhere if it can be called: on AMD's it is more than twice as fast.
     """
     if head.device.type == "cuda" and head.dtype != torch.float32 and _has_out_dtype():
         columns = head.t()
         return lambda rows: torch.mm(rows, columns, out_dtype=torch.float32)
     head = head.float()
-    if head.device.type == "cpu" and library != "blas" and has_onednn():
+    if head.device.type == "cpu" and _takes_onednn(library):
         operators: Any = torch.ops.mkldnn
         weight = head.contiguous()
         if block >= _WORTH_PACKING:
@@ -38,7 +41,20 @@ def product_with(head: Tensor, block: int, library: str | None) -> Product:
         linear = operators._linear_pointwise
         return lambda rows: linear(rows.float().contiguous(), weight, None, "none", [], "")
     columns = head.t()
-    return lambda rows: rows.float() @ columns
+    product = head.new_empty(block, len(head))  # stays in the cache from block to block
+    return lambda rows: torch.mm(rows.float(), columns, out=product)
+
+
+@functools.cache
+def _runs_on_mkl() -> bool:
+    available: Any = torch.backends.mkl.is_available
+    return "Intel" in processor_name() and bool(available())
+
+
+def _takes_onednn(library: str | None) -> bool:
+    if library is None:
+        return not _runs_on_mkl() and has_onednn()
+    return library == "onednn" and has_onednn()
 
 
 def has_onednn() -> bool:

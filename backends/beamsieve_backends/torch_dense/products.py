@@ -23,7 +23,7 @@ from torch import Tensor
 
 from beamsieve.interface import StepInputs
 from beamsieve_backends.torch_dense.gemm import product_with, true_float32
-from beamsieve_backends.torch_dense.sums import Mass, finite_or_zero
+from beamsieve_backends.torch_dense.sums import Mass, finite_or_zero_
 from beamsieve_backends.torch_dense.tables import DeviceTable
 from beamsieve_backends.torch_dense.tiles import Tiles
 
@@ -69,7 +69,8 @@ def full_logits(
     picked = torch.empty(tiles.tokens.shape, dtype=torch.float32, device=rows.device)
     # Within a block, places are small enough for 32 bits unless the codebook is enormous.
     dtype = torch.int32 if block * vocabulary < 2**31 else torch.int64
-    place = ((tiles.beam % block) * vocabulary).to(dtype)[:, None] + tiles.tokens
+    place = tiles.tokens.to(dtype, copy=True)
+    place += ((tiles.beam & (block - 1)) * vocabulary).to(dtype)[:, None]
     place, cells = place.view(-1), picked.view(-1)
     masses = []
     begin = 0
@@ -127,22 +128,22 @@ def _padded(rows: Tensor, block: int) -> Tensor:
 def _mass(logits: Tensor) -> Mass:
     """The mass of each row of [R, V]."""
     usable = torch.nan_to_num(logits.float(), nan=-torch.inf, posinf=-torch.inf, neginf=-torch.inf)
-    largest = finite_or_zero(usable.amax(-1))
-    return Mass(largest, finite_or_zero((usable - largest[:, None]).exp_().sum(-1).log_()))
+    largest = finite_or_zero_(usable.amax(-1))
+    return Mass(largest, finite_or_zero_((usable - largest[:, None]).exp_().sum(-1).log_()))
 
 
 def _sampled(hidden: Tensor, head: Tensor, tiles: Tiles) -> Tensor:
-    slots = tiles.tokens.numel()
-    dtype = torch.int32 if slots < 2**31 else torch.int64
+    slots, size = tiles.tokens.numel(), tiles.size
+    ends = tiles.ends if size == 1 else tiles.ends * size
     # A pattern may not name more cells than the product has; whole tiles of a small codebook do,
     # so rows that nothing asks for make it larger.
-    hidden = _padded(hidden, max(len(hidden), -(-slots // len(head))))
-    rows = torch.full((len(hidden) + 1,), slots, dtype=dtype)
-    rows[0] = 0
-    rows[1 : len(tiles.ends) + 1] = tiles.ends * tiles.tokens.shape[1]
+    missing = -(-slots // len(head)) - len(hidden)
+    if missing > 0:
+        hidden = _padded(hidden, len(hidden) + missing)
+        ends = torch.cat([ends, ends[-1:].expand(missing)])
     pattern = torch.sparse_csr_tensor(
-        rows,
-        tiles.tokens.view(-1).to(dtype),
+        torch.cat([ends.new_zeros(1), ends]),
+        tiles.tokens.view(-1).to(torch.int64),
         torch.zeros(slots),
         size=(len(hidden), len(head)),
         check_invariants=False,

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from beamsieve_backends.torch_dense.sums import Mass, TilesOfBeams, finite_or_zero, tree_sum_
+from beamsieve_backends.torch_dense.sums import Mass, TilesOfBeams, finite_or_zero_, tree_sum
 from beamsieve_backends.torch_dense.tables import DeviceTable
 from beamsieve_backends.torch_dense.tiles import Tiles
 
@@ -70,7 +70,7 @@ def scored(
         mass = _mass(logits, best, tiles, len(base))
     if kept is not None:
         logits.masked_fill_(~kept, -torch.inf)
-        best = logits.amax(1)
+        best = _largest(logits)
     if mass is None:
         mass = _mass(logits, best, tiles, len(base))
     largest = mass.largest.index_select(0, tiles.beam)
@@ -109,17 +109,22 @@ def _make_usable(logits: Tensor, table: DeviceTable, tiles: Tiles) -> Tensor:
         last = (tiles.ends - 1).clamp_(min=0)
         masked = logits.index_select(0, last) + table.mask.index_select(0, tiles.length(last))
         logits.index_copy_(0, last, masked)
-    best = logits.amax(1)
-    # NaN and +inf show in a tile's maximum. Where asking costs a wait, the pass itself is cheaper.
-    if logits.device.type != "cpu" or not bool((best < torch.inf).all()):
+    best = _largest(logits)
+    # NaN and +inf show in the largest of all. Where asking is a wait, the pass itself is cheaper.
+    if logits.device.type != "cpu" or (len(best) and not best.max().item() < torch.inf):
         torch.nan_to_num_(logits, nan=-torch.inf, posinf=-torch.inf, neginf=-torch.inf)
-        best = logits.amax(1)
+        best = _largest(logits)
     return best
+
+
+def _largest(logits: Tensor) -> Tensor:
+    """The largest of each row of [n, T]."""
+    return logits.squeeze(1) if logits.shape[1] == 1 else logits.amax(1)
 
 
 def _mass(logits: Tensor, best: Tensor, tiles: Tiles, beams: int) -> Mass:
     """The mass of each beam's slots."""
     whose = TilesOfBeams(tiles.beam, tiles.rank, beams, tiles.most)
-    largest = finite_or_zero(whose.max(best))
+    largest = finite_or_zero_(whose.max(best))
     shares = (logits - largest.index_select(0, tiles.beam)[:, None]).exp_()
-    return Mass(largest, finite_or_zero(whose.sum(tree_sum_(shares)).log_()))
+    return Mass(largest, finite_or_zero_(whose.sum(tree_sum(shares)).log_()))

@@ -1,13 +1,13 @@
 """The ``width`` best candidates of each request, in the contract's order.
 
 Higher key; then lower parent place; then lower token. ``torch.topk`` promises no order among equal
-keys, so it is used only to find a threshold, every candidate that reaches the threshold is kept,
-and a stable sort of those, which stand in flat order (beam, then token), does the rest.
+keys, so it finds at most a threshold. Candidates stand in flat order (beam, then token), and a
+stable sort does the rest.
 
-The threshold is the width-th largest of the tiles' best keys: each of those is a distinct
-candidate, so at least ``width`` candidates reach it, and only the tiles that reach it are looked
-into. In the rare case that very many keys are equal (all logits the same, say) every tile reaches
-it, and the sort is as long as the step has candidates.
+Of a step with many tiles, the width-th largest of the tiles' best keys is a threshold: each of
+those is a distinct candidate, so at least ``width`` candidates reach it, and only the tiles that
+reach it are looked into. In the rare case that very many keys are equal (all logits the same, say)
+every tile reaches it, and the sort is as long as the step has candidates.
 """
 
 from __future__ import annotations
@@ -23,11 +23,12 @@ from beamsieve_backends.torch_dense.tables import DeviceTable
 from beamsieve_backends.torch_dense.tiles import Tiles
 
 # With fewer slots than this many for each place to fill, sorting all of them is quicker.
-_SORTED_AT_ONCE = 3
+_SORTED_AT_ONCE = 4
+_LOWEST = torch.finfo(torch.float32).min
 
 
-class Survivors(NamedTuple):
-    """Candidates that may be kept, in flat order. All arrays are [s]."""
+class Best(NamedTuple):
+    """The kept candidates of each request, best first. All arrays are [B, W]."""
 
     beam: Tensor
     """int64; the flat beam."""
@@ -38,125 +39,170 @@ class Survivors(NamedTuple):
     score: Tensor
     """float32."""
     key: Tensor
-    """float32; above -inf."""
+    """float32."""
+    empty: Tensor
+    """bool; the places without a candidate, in which the other arrays hold anything."""
 
 
-def survivors(
-    found: Scored,
-    guided: tuple[Tensor, Tensor] | None,
-    table: DeviceTable,
-    shape: tuple[int, int],
-    width: int,
-) -> Survivors:
-    """Every candidate that may be among the ``width`` best of its request.
+def best_of_tiles(
+    found: Scored, guided: tuple[Tensor, Tensor] | None, shape: tuple[int, int], width: int
+) -> Best | None:
+    """The best of a step's tiles; None where there is no candidate at all.
 
     Args:
         found: the step's candidates.
         guided: scores and keys [n, T] where guidance changes them.
-        table: the step's table.
         shape: B and M.
         width: how many are wanted of each request.
     """
-    batch, places = shape
     tiles = found.tiles
-    all_at_once = tiles.tokens.numel() <= _SORTED_AT_ONCE * batch * width
-    few_tiles = tiles.most_of_request < width  # so their best keys alone give no threshold
-    scores, keys = guided or (None, None)
-    if scores is None and (all_at_once or few_tiles):
-        scores = keys = found.scores()
-
-    at = None
-    if keys is not None and all_at_once:
-        alive = keys > -torch.inf
+    size, most = tiles.size, tiles.most_of_request
+    if not len(tiles):
+        return None
+    if most < width or most * size <= _SORTED_AT_ONCE * width:
+        scores, keys = guided or (found.scores(),) * 2
+        cell, empty = best_of_rows(_by_request(keys, tiles, shape, most), width)
+        # From a place in the request's row to one among all tiles.
+        first = (tiles.opens - torch.arange(0, shape[0] * most, most, device=cell.device)) * size
+        cell = (cell + first[:, None]).masked_fill_(empty, 0).view(-1)
+        held = tile = cell if size == 1 else cell >> _bits(size)
     else:
-        best = found.best() if keys is None else keys.amax(1)
-        ranked = keys if few_tiles and keys is not None else best[:, None]
-        request = tiles.beam.div(places, rounding_mode="floor")
-        reach = _threshold(ranked, tiles, request, batch, width).index_select(0, request)
-        at = ((best >= reach) & (best > -torch.inf)).nonzero().squeeze(1)
-        if scores is None or keys is None:
-            scores = keys = found.scores(at)
-        else:
-            one = scores is keys
-            scores = scores.index_select(0, at)
-            keys = scores if one else keys.index_select(0, at)
-        alive = (keys >= reach.index_select(0, at)[:, None]) & (keys > -torch.inf)
-    assert scores is not None
-    assert keys is not None
-
-    cell = alive.view(-1).nonzero().squeeze(1)
-    tile, slot = cell >> table.tile_bits, cell & (table.tile - 1)
-    if at is not None:
-        tile = at.index_select(0, tile)
-    token = tiles.tokens[tile, slot]
+        at, scores, keys, reach = _reaching(found, guided, shape, width)
+        cells = (keys >= reach[:, None]).view(-1).nonzero().squeeze(1)
+        if not len(cells):
+            return None
+        beam = tiles.beam.index_select(0, at.index_select(0, cells >> _bits(size)))
+        request = beam.div(shape[1], rounding_mode="floor")
+        pick, empty = _sorted(keys.view(-1).index_select(0, cells), request, shape[0], width)
+        cell = cells.index_select(0, pick.view(-1))
+        held = cell >> _bits(size)
+        tile = at.index_select(0, held)
+    at, row = tile, tiles.start.index_select(0, tile)
+    if size > 1:
+        slot = cell - held * size
+        at, row = tile * size + slot, row + slot
+    token = tiles.tokens.view(-1).index_select(0, at)
     if tiles.own is not None:
         token = torch.where(tiles.own.index_select(0, tile), -1, token)
-    score = scores.view(-1).index_select(0, cell)
-    return Survivors(
-        tiles.beam.index_select(0, tile),
-        token,
-        tiles.start.index_select(0, tile) + slot,
-        score,
-        score if scores is keys else keys.view(-1).index_select(0, cell),
-    )
+    beam = tiles.beam.index_select(0, tile)
+    beam, token, row = (values.view(empty.shape) for values in (beam, token, row))
+    score = key = scores.view(-1).index_select(0, cell).view(empty.shape)
+    if keys is not scores:
+        key = keys.view(-1).index_select(0, cell).view(empty.shape)
+    return Best(beam, token, row, score, key, empty)
 
 
-def _threshold(keys: Tensor, tiles: Tiles, request: Tensor, batch: int, width: int) -> Tensor:
-    """float32 [B]: the width-th largest key of each request; -inf where there are fewer.
+def best_of_rows(keys: Tensor, width: int) -> tuple[Tensor, Tensor]:
+    """The ``width`` largest of each row of [B, K]; of equal ones, those further to the front.
+
+    Returns:
+        int64 [B, width], places in the whole of ``keys``, and bool [B, width], where there is none
+        above -inf (and the place is any).
+    """
+    batch, columns = keys.shape
+    if columns <= _SORTED_AT_ONCE * width:
+        if columns < width:
+            keys = torch.nn.functional.pad(keys, (0, width - columns), value=-torch.inf)
+        # -0.0 + 0.0 is 0.0: a sort by bits tells them apart.
+        ranked, order = (keys + 0.0).sort(stable=True, descending=True)
+        empty = ranked[:, :width] == -torch.inf
+        first = torch.arange(0, batch * columns, columns, device=keys.device)
+        return order[:, :width].masked_fill(empty, 0).add_(first[:, None]), empty
+    reach = keys.topk(width, sorted=False).values.amin(1).clamp_(min=_LOWEST)
+    cells = (keys >= reach[:, None]).view(-1).nonzero().squeeze(1)
+    if not len(cells):
+        nothing = torch.zeros((batch, width), dtype=torch.int64, device=keys.device)
+        return nothing, nothing == 0
+    request = cells.div(columns, rounding_mode="floor")
+    pick, empty = _sorted(keys.view(-1).index_select(0, cells), request, batch, width)
+    return cells.index_select(0, pick.view(-1)).view(pick.shape), empty
+
+
+def _reaching(
+    found: Scored, guided: tuple[Tensor, Tensor] | None, shape: tuple[int, int], width: int
+) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """The tiles [m] that reach their request's threshold; their scores and keys [m, T]; and the
+    threshold of each [m], finite."""
+    tiles = found.tiles
+    best = found.best() if guided is None else guided[1].amax(1)
+    ranked = _by_request(best[:, None], tiles, shape, tiles.most_of_request)
+    reach = ranked.topk(width, sorted=False).values.amin(1).clamp_(min=_LOWEST)
+    reach = _of_tiles(reach, tiles, shape)
+    at = (best >= reach).nonzero().squeeze(1)
+    reach = reach.index_select(0, at)
+    if guided is None:
+        scores = found.scores(at)
+        return at, scores, scores, reach
+    scores = guided[0].index_select(0, at)
+    return at, scores, scores if guided[1] is guided[0] else guided[1].index_select(0, at), reach
+
+
+def _by_request(keys: Tensor, tiles: Tiles, shape: tuple[int, int], most: int) -> Tensor:
+    """Keys [n, s] of tiles as [B, most × s]: a row for each request, -inf behind its tiles."""
+    batch, slots = shape[0], keys.shape[1]
+    shift = torch.arange(0, batch * most, most, device=keys.device) - tiles.opens
+    place = _of_tiles(shift, tiles, shape) + torch.arange(len(keys), device=keys.device)
+    rows = keys.new_full((batch * most, slots), -torch.inf).index_copy_(0, place, keys)
+    return rows.view(batch, most * slots)
+
+
+def _of_tiles(values: Tensor, tiles: Tiles, shape: tuple[int, int]) -> Tensor:
+    """For each tile, its request's value of [B]."""
+    return values[:, None].expand(shape).reshape(-1).index_select(0, tiles.beam)
+
+
+def _sorted(key: Tensor, request: Tensor, batch: int, width: int) -> tuple[Tensor, Tensor]:
+    """The best of candidates in flat order: places among them [B, width], and where there are none.
 
     Args:
-        keys: float32 [n, s]; keys of each tile.
-        tiles: the step's tiles.
-        request: int64 [n]; whose tile it is.
+        key: float32 [s]; above -inf.
+        request: int64 [s]; ascending.
         batch: B.
-        width: how many candidates are wanted.
+        width: how many are wanted of each request.
     """
-    most, slots = tiles.most_of_request, keys.shape[1]
-    if most * slots < width:
-        return keys.new_full((batch,), -torch.inf)
-    places = len(tiles.ends) // batch
-    opens = torch.nn.functional.pad(tiles.ends[places - 1 : -1 : places], (1, 0))
-    shift = torch.arange(0, batch * most, most, device=keys.device).sub_(opens)
-    place = torch.arange(len(keys), device=keys.device).add_(shift.index_select(0, request))
-    laid_out = keys.new_full((batch * most, slots), -torch.inf).index_copy_(0, place, keys)
-    return laid_out.view(batch, most * slots).topk(width, sorted=False).values.amin(1)
-
-
-def keep_best(beams: Beams, table: DeviceTable, found: Survivors, width: int) -> Beams:
-    """The next beams: the ``width`` best survivors of each request."""
-    batch, places = beams.rows.shape
-    device = found.key.device
-    if not len(found.key):
-        return _none_left(beams, width)
-    request = found.beam.div(places, rounding_mode="floor")
-    order = torch.sort((request << 32) - _ascending(found.key), stable=True).indices
-    requests = torch.arange(batch + 1, device=device)
-    bounds = torch.searchsorted(request, requests)
-    place = bounds[:-1, None] + torch.arange(width, device=device)
+    order = torch.sort((request << 32) - _ascending(key), stable=True).indices
+    bounds = torch.searchsorted(request, torch.arange(batch + 1, device=key.device))
+    place = bounds[:-1, None] + torch.arange(width, device=key.device)
     empty = place >= bounds[1:, None]
-    pick = order[place.clamp_(max=len(order) - 1)]
+    pick = order.index_select(0, place.clamp_(max=len(order) - 1).view(-1))
+    return pick.view(batch, width), empty
 
-    def taken(values: Tensor, filler: float) -> Tensor:
-        return values[pick].masked_fill_(empty, filler)
 
-    beam = found.beam[pick]
-    tokens = torch.empty((batch, width, beams.step + 1), dtype=torch.int32, device=device)
-    tokens[:, :, :-1] = beams.tokens.view(batch * places, -1)[beam]
-    tokens[:, :, -1] = found.token[pick]
+def _ascending(key: Tensor) -> Tensor:
+    """float32 to int32: larger for a larger key, equal for equal keys."""
+    bits = (key + 0.0).view(torch.int32)  # -0.0 + 0.0 is 0.0
+    return bits ^ ((bits >> 31) & 0x7FFFFFFF)
+
+
+def _bits(size: int) -> int:
+    """The binary logarithm of a tile's size."""
+    return size.bit_length() - 1
+
+
+def next_beams(beams: Beams, table: DeviceTable, best: Best | None, width: int) -> Beams:
+    """The beams that these candidates are."""
+    if best is None:
+        return _none_left(beams, width)
+    batch, places = beams.rows.shape
+    empty, alive = best.empty, ~best.empty
+    before = beams.tokens.view(batch * places, -1).index_select(0, best.beam.view(-1))
+    token = best.token.view(-1, 1).to(torch.int32)
+    tokens = torch.cat([before, token], 1).view(batch, width, -1)
     tokens.masked_fill_(empty[:, :, None], -1)
-    rows, finished = taken(found.row, -1), ~empty
+    rows, finished = best.row.masked_fill(empty, -1), alive
     if table.ended_leaf is not None or not table.all_end:
         rows, finished = _ended(rows, tokens[:, :, -1], empty, table)
-    scores = taken(found.score, -torch.inf)
+    scores = best.score.masked_fill(empty, -torch.inf)
+    first = torch.arange(0, batch * places, places, device=rows.device)
     return Beams(
         step=beams.step + 1,
         tokens=tokens,
         scores=scores,
-        keys=scores if found.key is found.score else taken(found.key, -torch.inf),
+        keys=scores if best.key is best.score else best.key.masked_fill(empty, -torch.inf),
         rows=rows,
-        parents=(beam - requests[:-1, None] * places).masked_fill_(empty, -1),
+        parents=(best.beam - first[:, None]).masked_fill_(empty, -1),
         finished=finished,
-        count=bounds.diff().clamp_(max=width),
+        count=alive.sum(1),
         search=beams.search,
     )
 
@@ -172,12 +218,6 @@ def _ended(rows: Tensor, token: Tensor, empty: Tensor, table: DeviceTable) -> tu
         ends = ends & (table.child_starts[entry] == table.child_starts[entry + 1])
     rows = torch.where(ends, table.ended_leaf[entry], rows)
     return rows, ends if was is None else ends | was
-
-
-def _ascending(key: Tensor) -> Tensor:
-    """float32 to int32: larger for a larger key, equal for equal keys."""
-    bits = (key + 0.0).view(torch.int32)  # -0.0 + 0.0 is 0.0
-    return bits ^ ((bits >> 31) & 0x7FFFFFFF)
 
 
 def _none_left(beams: Beams, width: int) -> Beams:

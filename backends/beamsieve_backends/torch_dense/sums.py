@@ -29,18 +29,17 @@ class Mass(NamedTuple):
     """float32 [N]; the log of the sum of ``exp(logit - largest)``; 0 where there is none."""
 
 
-def finite_or_zero(values: Tensor) -> Tensor:
-    """``values`` with 0 for -inf, so that nothing subtracts -inf from -inf."""
-    return torch.where(values == -torch.inf, 0.0, values)
+def finite_or_zero_(values: Tensor) -> Tensor:
+    """Write 0 over -inf, so that nothing subtracts -inf from -inf; for values that are no NaN."""
+    return values.nan_to_num_(neginf=0.0)
 
 
-def tree_sum_(values: Tensor) -> Tensor:
-    """Sum each row of [n, T], T a power of two; the rows are used up."""
-    half = values.shape[1] // 2
-    while half:
-        values[:, :half] += values[:, half : 2 * half]
-        half //= 2
-    return values[:, 0]
+def tree_sum(values: Tensor) -> Tensor:
+    """Sum each row of [n, T], T a power of two."""
+    while values.shape[1] > 1:
+        front, back = values.chunk(2, 1)
+        values = front + back
+    return values.squeeze(1)
 
 
 class TilesOfBeams:
@@ -55,6 +54,7 @@ class TilesOfBeams:
 
     def __init__(self, beam: Tensor, rank: Tensor, beams: int, most: int) -> None:
         self._groups: TilesOfBeams | None = None
+        self._beam, self._beams = beam, beams
         self._width = _GROUP
         if most <= _GROUP:
             self._width = 1 << max(0, most - 1).bit_length()
@@ -76,12 +76,15 @@ class TilesOfBeams:
 
     def sum(self, values: Tensor) -> Tensor:
         """The sum of each beam's values; 0 without any."""
-        sums = tree_sum_(self._laid_out(values, 0.0))
+        if values.device.type == "cpu":  # one after the other, in order
+            return values.new_zeros(self._beams).index_add_(0, self._beam, values)
+        sums = tree_sum(self._laid_out(values, 0.0))
         return sums if self._groups is None else self._groups.sum(sums)
 
     def max(self, values: Tensor) -> Tensor:
         """The largest of each beam's values; -inf without any."""
-        largest = self._laid_out(values, -torch.inf).amax(1)
+        laid_out = self._laid_out(values, -torch.inf)
+        largest = laid_out.squeeze(1) if self._width == 1 else laid_out.amax(1)
         return largest if self._groups is None else self._groups.max(largest)
 
     def _laid_out(self, values: Tensor, empty: float) -> Tensor:

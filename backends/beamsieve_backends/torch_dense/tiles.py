@@ -33,6 +33,7 @@ class Tiles:
         tokens: int16 or int32 [n, T]; whatever lies behind the filled slots is some valid token.
         own: bool [n] or None; which tiles belong to a finished beam.
         ends: int64 [N]; one behind the last tile of each beam.
+        opens: int64 [B]; the first tile of each request, or where it would stand.
         degree: int64 [N]; the number of candidates of each beam.
         most: on the host: the most tiles of any beam.
         most_of_request: on the host: the most tiles of any request.
@@ -45,6 +46,7 @@ class Tiles:
     tokens: Tensor
     own: Tensor | None
     ends: Tensor
+    opens: Tensor
     degree: Tensor
     most: int
     most_of_request: int
@@ -72,7 +74,6 @@ def expand(table: DeviceTable, beams: Beams, block: int) -> Tiles:
     Waits for the device once: how many tiles there are is for the host to know.
     """
     batch, places = beams.rows.shape
-    device = beams.rows.device
     rows = beams.rows.reshape(-1)
     live = rows >= 0
     finished = None
@@ -89,27 +90,32 @@ def expand(table: DeviceTable, beams: Beams, block: int) -> Tiles:
 
     counts = degree if table.tile == 1 else (degree + (table.tile - 1)) >> table.tile_bits
     ends = counts.cumsum(0)
+    before = ends - counts
     # The widest beam, and the ends of requests and of blocks, in one transfer.
-    known = torch.cat([counts.max()[None], ends[places - 1 :: places], ends[block - 1 :: block]])
-    most, *known_ends = known.tolist()
-    of_requests, bounds = known_ends[:batch], known_ends[batch:]
+    wanted = [counts.max()[None], ends[places - 1 :: places]]
+    if block != places:
+        wanted.append(ends[block - 1 :: block])
+    most, *known_ends = torch.cat(wanted).tolist()
+    of_requests, bounds = known_ends[:batch], known_ends[-batch:]
     total = of_requests[-1]
-    if len(bounds) * block < len(ends):
-        bounds.append(total)
+    if block != places:
+        bounds = known_ends[batch:]
+        if len(ends) % block:
+            bounds.append(total)
     most_of_request = max(end - start for start, end in pairwise([0, *of_requests]))
 
-    beam = torch.repeat_interleave(
-        torch.arange(len(rows), device=device), counts, output_size=total
-    )
+    beam = torch.repeat_interleave(counts, output_size=total)
     if most <= 1:
         rank = torch.zeros_like(beam)
         start = first.index_select(0, beam)
     else:
-        rank = torch.arange(total, device=device) - (ends - counts).index_select(0, beam)
-        start = first.index_select(0, beam) + (rank << table.tile_bits)
+        rank = torch.arange(total, device=rows.device) - before.index_select(0, beam)
+        start = first.index_select(0, beam)
+        start += rank if table.tile == 1 else rank << table.tile_bits
     own, entry = None, start
     if finished is not None:
         own = finished.index_select(0, beam)
         entry = torch.where(own, 0, start)  # a leaf is no entry of this table
     tokens = table.windows.index_select(0, entry)
-    return Tiles(beam, start, rank, tokens, own, ends, degree, most, most_of_request, bounds)
+    opens = before[::places]
+    return Tiles(beam, start, rank, tokens, own, ends, opens, degree, most, most_of_request, bounds)
