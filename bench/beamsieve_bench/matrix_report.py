@@ -114,7 +114,7 @@ def _figures() -> Any:
         raise InputError(
             f"Reports need {error.name}, which is not installed; run: pip install "
             f"'beamsieve[bench]', or write JSON here and the report elsewhere with "
-            f"'python -m beamsieve_bench.matrix_report'."
+            f"'beamsieve bench report'."
         ) from error
     return matrix_figures
 
@@ -210,7 +210,7 @@ def _absent(run: Run) -> str:
 def main(arguments: Sequence[str] | None = None) -> int:
     """Turn a run into a page or a picture; 2 where the run cannot be read."""
     asked = OneLineParser(
-        prog="python -m beamsieve_bench.matrix_report",
+        prog="beamsieve bench report",
         description=__doc__,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )

@@ -11,6 +11,12 @@ from beamsieve.cli.failures import BAD_ARGUMENTS, fail
 BENCHMARKS = {
     "stage": ("beamsieve_bench.stage", "filter, project and select beside score-first decodes"),
     "matrix": ("beamsieve_bench.matrix", "backends beside baselines, over catalogs and shapes"),
+    "advise": ("beamsieve_bench.advise", "the config string to use for an index here, and why"),
+    "compare": (
+        "beamsieve_bench.compare",
+        "two runs of the matrix, with what is faster and slower",
+    ),
+    "report": ("beamsieve_bench.matrix_report", "a run of the matrix as a page or a picture"),
 }
 RAW_ARGUMENTS = {
     # A benchmark reads its own options, --help included.
