@@ -40,12 +40,14 @@ def commands(path: Path) -> list[list[str]]:
     ]
 
 
-# Run by tests of their own, or, the first, too long for one.
+# Run by tests of their own, or by CI itself.
 RUN_ELSEWHERE = {
     "demo",
     "demo --quick --json",
     "conformance torch:cpu --quick",
     "bench matrix --quick --workloads items.safetensors --batches 4 --widths 16 --output run.json",
+    "bench report run.json report.html",
+    "bench compare run.json run.json --against unconstrained",
     "bench stage --items 20000 --beams 16 --rounds 3",
 }
 ONE_THREAD = {**os.environ, "OMP_NUM_THREADS": "1"}
