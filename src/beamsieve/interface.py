@@ -303,6 +303,15 @@ class Backend(ABC):
         """Bytes that ``load`` put on the device."""
         return 0
 
+    def first_use(self) -> float | None:
+        """Do now what the first search would wait for besides its own work: compile kernels.
+
+        Returns:
+            the seconds it took, little where a cache on disk has them; None where there is nothing
+            of the kind.
+        """
+        return None
+
     def capture(
         self,
         search: Search,

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import ctypes
 import itertools
+import math
 import os
 import shutil
 import subprocess
@@ -74,6 +75,10 @@ class HostDevice:
         array = np.empty(tuple(shape), dtype)
         array.view(np.uint8)[...] = 0xA5 if array.dtype != np.bool_ else 1  # never zeros by luck
         return array
+
+    def view(self, memory, offset, shape, dtype):
+        count = math.prod(shape) * np.dtype(dtype).itemsize
+        return memory[offset : offset + count].view(dtype).reshape(shape)
 
     def full(self, shape, value, dtype):
         return np.full(tuple(shape), value, dtype)

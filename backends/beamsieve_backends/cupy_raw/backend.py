@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import time
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -15,14 +16,17 @@ from beamsieve.interface import (
     Beams,
     Candidates,
     Capabilities,
+    Captured,
     Normalize,
     Search,
     StepInputs,
 )
 from beamsieve_backends.cupy_raw import selection, steps
+from beamsieve_backends.cupy_raw.beams import first_arrays
+from beamsieve_backends.cupy_raw.instances import KERNELS_OF_A_SEARCH
 from beamsieve_backends.cupy_raw.session import Session, Workspace
 from beamsieve_backends.cupy_raw.tables import MOST_BEAMS, DeviceTables, load_tables
-from beamsieve_backends.cupy_raw.targeting import DeviceRequests
+from beamsieve_backends.cupy_raw.targeting import DeviceRequests, request_arrays
 
 if TYPE_CHECKING:
     from beamsieve.index import Index
@@ -112,7 +116,11 @@ class CupyBackend(Backend):
         with device.active():
             requests = None
             if search.requests is not None:
-                requests = DeviceRequests(device, search.requests)
+                uploaded = {
+                    name: device.upload(array)
+                    for name, array in request_arrays(search.requests).items()
+                }
+                requests = DeviceRequests(device, search.requests, uploaded)
             search = replace(search, device_requests=Session(device, requests))
             if tokens.shape[1] == 0 and not rows.any() and not finished.any():
                 return Beams(  # at the root: nothing to copy, so a graph can hold it
@@ -126,19 +134,44 @@ class CupyBackend(Backend):
                     count=device.full((B,), 1, np.int64),
                     search=search,
                 )
-            there = rows >= 0
-            scores = np.where(there, np.float32(0), np.float32(-np.inf))[:, None]
-            return Beams(
-                step=tokens.shape[1],
-                tokens=device.upload(np.where(there[:, None], tokens, np.int32(-1))[:, None]),
-                scores=device.upload(scores),
-                keys=device.upload(scores),
-                rows=device.upload(rows[:, None]),
-                parents=device.full((B, 1), -1, np.int64),
-                finished=device.upload(finished[:, None]),
-                count=device.upload(there.astype(np.int64)),
-                search=search,
-            )
+            given = first_arrays(tokens, rows, finished)
+            uploaded = {name: device.upload(array) for name, array in given.items()}
+            return Beams(step=tokens.shape[1], search=search, **uploaded)
+
+    def capture(
+        self,
+        search: Search,
+        tokens: NDArray[np.int32],
+        rows: NDArray[np.int64],
+        finished: NDArray[np.bool_],
+        loop: Callable[[Beams], Beams],
+    ) -> Captured:
+        """One CUDA graph of all kernels, the scorer's and the backend's."""
+        from beamsieve_backends.cupy_raw.graph import GraphOfSearch, StaticArrays
+
+        device = self._device
+        with device.active():
+            first = StaticArrays(device, first_arrays(tokens, rows, finished))
+            asked = requests = None
+            if search.requests is not None:
+                asked = StaticArrays(device, request_arrays(search.requests))
+                requests = DeviceRequests(device, search.requests, asked.views)
+            search = replace(search, device_requests=Session(device, requests))
+            before = Beams(step=tokens.shape[1], search=search, **first.views)
+
+            def fill(
+                search: Search,
+                tokens: NDArray[np.int32],
+                rows: NDArray[np.int64],
+                finished: NDArray[np.bool_],
+            ) -> None:
+                if tokens.shape[1]:  # without a prefix all searches begin alike
+                    first.fill(first_arrays(tokens, rows, finished))
+                if asked is not None and requests is not None and search.requests is not None:
+                    asked.fill(request_arrays(search.requests))
+                    requests.prepare(device)
+
+            return GraphOfSearch(device, fill, lambda: loop(before))
 
     def candidates(self, beams: Beams, inputs: StepInputs, normalize: Normalize) -> Candidates:
         """All candidates in padded slots, scored by the full projection."""
@@ -192,6 +225,13 @@ class CupyBackend(Backend):
             if device.capturing():
                 work.keep(array, best, places)
             return best, places
+
+    def first_use(self) -> float | None:
+        """Compile every kernel for every dtype; CuPy keeps them on disk for later processes."""
+        began = time.perf_counter()
+        with self._device.active():
+            self._device.compile(KERNELS_OF_A_SEARCH)
+        return time.perf_counter() - began
 
     def workspace(self) -> Workspace:
         """Memory for repeated calls of ``top`` on one stream, inside a captured graph for one."""

@@ -2,31 +2,54 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from beamsieve.interface import Beams
 
+ARRAYS: dict[str, np.dtype[Any]] = {
+    "rows": np.dtype(np.int64),
+    "parents": np.dtype(np.int64),
+    "count": np.dtype(np.int64),
+    "tokens": np.dtype(np.int32),
+    "scores": np.dtype(np.float32),
+    "keys": np.dtype(np.float32),
+    "finished": np.dtype(np.bool_),
+}
+"""The arrays of ``Beams`` in the order in which they lie in memory: the widest numbers first."""
+
 
 def new_beams(device: Any, before: Beams, width: int) -> Beams:
-    """Beams for a kernel to fill."""
-    B = before.search.batch
+    """Beams for a kernel to fill, side by side in one piece of memory."""
+    B, step = before.search.batch, before.step + 1
+    shapes: dict[str, tuple[int, ...]] = {"count": (B,), "tokens": (B, width, step)}
+    cells = {name: math.prod(shapes.get(name, (B, width))) for name in ARRAYS}
+    memory = device.empty((sum(cells[name] * ARRAYS[name].itemsize for name in ARRAYS),), np.uint8)
+    arrays, begin = {}, 0
+    for name, dtype in ARRAYS.items():
+        arrays[name] = device.view(memory, begin, shapes.get(name, (B, width)), dtype)
+        begin += cells[name] * dtype.itemsize
+    return Beams(step=step, search=before.search, **arrays)
 
-    def empty(dtype: Any, *more: int) -> Any:
-        return device.empty((B, width, *more), dtype)
 
-    return Beams(
-        step=before.step + 1,
-        tokens=empty(np.int32, before.step + 1),
-        scores=empty(np.float32),
-        keys=empty(np.float32),
-        rows=empty(np.int64),
-        parents=empty(np.int64),
-        finished=empty(np.bool_),
-        count=device.empty((B,), np.int64),
-        search=before.search,
-    )
+def first_arrays(
+    tokens: NDArray[np.int32], rows: NDArray[np.int64], finished: NDArray[np.bool_]
+) -> dict[str, NDArray[Any]]:
+    """The beams before the first step, on the host."""
+    there = rows >= 0
+    scores = np.where(there, np.float32(0), np.float32(-np.inf))[:, None]
+    return {
+        "tokens": np.where(there[:, None], tokens, np.int32(-1))[:, None],
+        "scores": scores,
+        "keys": scores,
+        "rows": rows[:, None],
+        "parents": np.full_like(rows[:, None], -1),
+        "finished": finished[:, None],
+        "count": there.astype(np.int64),
+    }
 
 
 def beam_fields(device: Any, beams: Beams) -> dict[str, int]:

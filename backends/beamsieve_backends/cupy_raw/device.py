@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import ctypes
 import importlib
+import os
 import sys
 import threading
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, nullcontext
 from typing import Any
 
@@ -70,7 +72,7 @@ class CudaDevice:
         """
         with cupy.cuda.Device(self.number):
             stream = self._torch_stream()
-            chosen = cupy.cuda.ExternalStream(stream, self.number) if stream else nullcontext()
+            chosen = self.external(stream) if stream else nullcontext()
             with chosen, _allocating_in_capture() if self.capturing() else nullcontext():
                 yield
 
@@ -93,6 +95,14 @@ class CudaDevice:
     def empty(self, shape: Sequence[int], dtype: Any) -> Any:
         """An array of whatever the memory held."""
         return cupy.empty(tuple(shape), dtype)
+
+    def view(self, memory: Any, offset: int, shape: tuple[int, ...], dtype: Any) -> Any:
+        """An array in memory that is there already, ``offset`` bytes behind its begin."""
+        return cupy.ndarray(shape, dtype, memory.data + offset)
+
+    def external(self, stream: int) -> Any:
+        """Someone else's stream, for CuPy."""
+        return cupy.cuda.ExternalStream(stream, self.number)
 
     def full(self, shape: Sequence[int], value: Any, dtype: Any) -> Any:
         """An array of one value."""
@@ -201,17 +211,32 @@ class CudaDevice:
         function = self._kernel(expression(name, *parameters))
         start(function, grid, THREADS, shared, self.stream(), arguments.tobytes(), self.overlaps)
 
+    def compile(self, kernels: Sequence[str]) -> None:
+        """Compile all of these, as many at a time as there are processors."""
+        with ThreadPoolExecutor(min(16, os.cpu_count() or 1)) as threads:
+            for made in [threads.submit(self._compiled, wanted) for wanted in kernels]:
+                made.result()
+        for wanted in kernels:
+            self._kernel(wanted)
+
+    def _compiled(self, wanted: str) -> Any:
+        """The kernel's module, which CuPy finds in its cache on disk or puts there."""
+        with cupy.cuda.Device(self.number):
+            module = cupy.RawModule(
+                code=source_of(wanted.partition("<")[0]),
+                options=("--std=c++17",),
+                name_expressions=(wanted,),
+            )
+            module.compile()
+            return module
+
     def _kernel(self, wanted: str) -> int:
         found = self._kernels.get(wanted)
         if found is None:
             with self._lock:
                 found = self._kernels.get(wanted)
                 if found is None:
-                    module = cupy.RawModule(
-                        code=source_of(wanted.partition("<")[0]),
-                        options=("--std=c++17",),
-                        name_expressions=(wanted,),
-                    )
+                    module = self._compiled(wanted)
                     kernel = module.get_function(wanted)
                     kernel.max_dynamic_shared_size_bytes = self.shared_bytes
                     found = (module, kernel)

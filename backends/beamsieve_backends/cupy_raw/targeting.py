@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -120,50 +120,67 @@ def load_leaves(device: Any, index: Index, depth: int) -> tuple[Any, Any] | None
     return device.upload(starts.astype(kind)), device.upload(ends.astype(kind))
 
 
-class DeviceRequests:
-    """A batch's targeting on the device."""
+def request_arrays(filters: RequestFilters) -> dict[str, NDArray[Any]]:
+    """What the device must know of a batch's targeting, by name."""
+    arrays: dict[str, NDArray[Any]] = {
+        "asked": filters.bits,
+        "leaf_mode": filters.leaf_mode,
+        "set_starts": filters.leaf_starts,
+        "leaves": filters.leaves,
+    }
+    for i, (signed, count) in enumerate(zip(filters.bloom, filters.bloom_count, strict=True)):
+        arrays[f"signatures {i}"], arrays[f"count {i}"] = signed, count
+    return arrays
 
-    def __init__(self, device: Any, filters: RequestFilters) -> None:
-        self._arrays: list[Any] = []
+
+class DeviceRequests:
+    """A batch's targeting on the device.
+
+    Args:
+        device: where.
+        filters: the same on the host; what is read of it is its shapes, and whether it asks for
+            exact sets at all.
+        arrays: on the device, as ``request_arrays`` names them.
+    """
+
+    def __init__(self, device: Any, filters: RequestFilters, arrays: Mapping[str, Any]) -> None:
+        self._arrays: list[Any] = list(arrays.values())
         self.uses_sets = bool(filters.leaf_mode.any())
-        put = self._put
         self.fields = {
-            "asked": put(device, filters.bits),
-            "leaf_mode": put(device, filters.leaf_mode),
-            "set_starts": put(device, filters.leaf_starts),
-            "leaves": put(device, filters.leaves),
+            name: int(device.address(arrays[name]))
+            for name in ("asked", "leaf_mode", "set_starts", "leaves")
         }
         self.blooms = []
         self.staged_bytes = 0
-        for signatures, count in zip(filters.bloom, filters.bloom_count, strict=True):
+        self._signatures = []
+        for i, signatures in enumerate(filters.bloom):
             batch, places, words = signatures.shape
             groups = max(1, -(-places // 64))
             ruled_out = device.empty((batch, groups, words * 16, 16), np.uint64)
             self._arrays.append(ruled_out)
-            counts = put(device, count)
-            device.launch(
-                "rule_out",
-                (max(1, min(-(-ruled_out.size // 512), device.multiprocessors * 8)),),
-                0,
+            count = device.address(arrays[f"count {i}"])
+            address = device.address(ruled_out)
+            self._signatures.append(
                 arguments.structure(
                     arguments.SIGNATURES,
-                    signatures=put(device, signatures),
-                    count=counts,
-                    ruled_out=device.address(ruled_out),
+                    signatures=device.address(arrays[f"signatures {i}"]),
+                    count=count,
+                    ruled_out=address,
                     total=ruled_out.size,
                     places=places,
                     words=words,
                     groups=groups,
-                ),
+                )
             )
-            self.blooms.append(
-                {"ruled_out": device.address(ruled_out), "count": counts, "groups": groups}
-            )
+            self.blooms.append({"ruled_out": address, "count": count, "groups": groups})
             self.staged_bytes += groups * words * 256 * 8
+        self.prepare(device)
 
-    def _put(self, device: Any, array: NDArray[Any]) -> int:
-        self._arrays.append(device.upload(array))
-        return int(device.address(self._arrays[-1]))
+    def prepare(self, device: Any) -> None:
+        """rule_out: the tables of the Bloom attributes, from the arrays as they are now."""
+        for values in self._signatures:
+            blocks = max(1, min(-(-int(values["total"]) // 512), device.multiprocessors * 8))
+            device.launch("rule_out", (blocks,), 0, values)
 
 
 def launch_filter(

@@ -10,7 +10,7 @@ from dataclasses import asdict
 from functools import partial
 from json import loads
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -18,29 +18,61 @@ from beamsieve.cli.failures import BAD_ARGUMENTS
 from beamsieve.cli.output import JsonOption, print_json, print_table
 from beamsieve.cli.paths import check_outputs
 
+if TYPE_CHECKING:
+    from beamsieve.registry import BackendInfo
+
 
 def backends(
     check: Annotated[
         bool,
         typer.Option(help="Import and open each one, so that what is missing is known."),
     ] = True,
+    first_use: Annotated[
+        bool,
+        typer.Option(
+            "--first-use",
+            help="Compile what the first search would wait for, and say how long it took.",
+        ),
+    ] = False,
     json: JsonOption = False,
 ) -> None:
     """List the installed backends: what brings them, where they run, what they miss."""
     from beamsieve.registry import ENVIRONMENT, list_backends
 
-    found = list_backends(check)
+    found = list_backends(check or first_use)
+    seconds = {info.name: _first_use(info) if first_use else None for info in found}
     if json:
         default = os.environ.get(ENVIRONMENT) or "auto"
-        print_json({"default": default, "backends": [asdict(info) for info in found]})
+        shown = [asdict(info) | {"first_use_seconds": seconds[info.name]} for info in found]
+        print_json({"default": default, "backends": shown})
         return
     rows = []
     for info in found:
         state = "not checked" if not info.checked else ", ".join(info.devices)
         if info.error:
             state = f"cannot be used: {info.error}"
-        rows.append((info.name, info.distribution, state))
-    print_table(("backend", "package", "devices"), rows)
+        taken = seconds[info.name]
+        rows.append(
+            (info.name, info.distribution, state, "" if taken is None else f"{taken:.1f} s")
+        )
+    columns = ("backend", "package", "devices", "first use")
+    shown_columns = len(columns) if first_use else len(columns) - 1
+    print_table(columns[:shown_columns], [row[:shown_columns] for row in rows])
+
+
+def _first_use(info: BackendInfo) -> float | None:
+    """The seconds that a backend's first search waits; None for nothing, or where it fails."""
+    from beamsieve.errors import BeamsieveError
+    from beamsieve.registry import open_backend
+
+    if info.error:
+        return None
+    try:
+        backend, _ = open_backend(info.name)
+        return backend.first_use()
+    except BeamsieveError as error:
+        print(error, file=sys.stderr)
+        return None
 
 
 def conformance(
