@@ -16,8 +16,8 @@ from beamsieve.index import Index
 from beamsieve.models import (
     Checkpoint,
     Deco,
-    Generator,
     Histories,
+    Model,
     ModelConfig,
     Recommender,
     TrainingSettings,
@@ -61,7 +61,7 @@ HISTORIES = Histories.from_lists(
 )
 
 
-def everything(index: Index, model: Generator, history: list[Item]) -> list[tuple[float, str]]:
+def everything(index: Index, model: Model, history: list[Item]) -> list[tuple[float, str]]:
     """All items with their scores by brute force, normalised over each prefix's children."""
     sids = ItemSids(index)
     numbers = index.items.numbers(history[-model.config.longest :])

@@ -17,7 +17,7 @@ from beamsieve.models.data import Histories
 from beamsieve.models.free import LegalSids, search_freely
 from beamsieve.models.metrics import Metrics
 from beamsieve.models.progress import Bar
-from beamsieve.models.scorer import BeamScorer, as_tensor
+from beamsieve.models.scorer import as_tensor
 from beamsieve.models.sequences import number
 from beamsieve.models.serving import Recommendation, RecommendedItem, Recommender
 
@@ -73,7 +73,8 @@ class Comparison:
         free: list[NDArray[np.bool_]] = []
         bar.begin("decode", len(self.batches))
         for rows, reading in zip(self.batches, self.readings, strict=True):
-            beams = self._search(self.filter_first, BeamScorer(self.model, reading), len(rows))
+            score = self.model.scorer(reading, self.widths)
+            beams = self._search(self.filter_first, score, len(rows))
             found = self.filter_first.engine.results(beams, K)
             others = self.score_first.decode(reading, K, WIDTH)
             filtered.append(self.legal(_finished(beams)))
@@ -107,7 +108,7 @@ class Comparison:
                 ("filter_first", self.filter_first),
                 ("score_first", self.score_first),
             ):
-                recorded = _Recorder(BeamScorer(self.model, reading))
+                recorded = _Recorder(self.model.scorer(reading, self.widths))
                 spent = _milliseconds(self._search, way, recorded, batch) / batch
                 decode.setdefault(name, []).append(spent)
                 spent = _milliseconds(self._search, way, recorded.replay, batch) / batch
@@ -147,7 +148,7 @@ class Comparison:
 class _Recorder:
     """Asks a scorer, and can say the same again without the model."""
 
-    def __init__(self, score: BeamScorer) -> None:
+    def __init__(self, score: Callable[[int, Any], Any]) -> None:
         self._score = score
         self._said: dict[int, Any] = {}
 

@@ -12,9 +12,11 @@ from beamsieve.models.flat import FlatGR
 from beamsieve.models.fused import FusedGR
 from beamsieve.models.generator import Generator, Reading
 from beamsieve.models.metrics import Metrics
+from beamsieve.models.model import Model
 from beamsieve.models.scorer import BeamScorer
 from beamsieve.models.serving import Recommendation, RecommendedItem, Recommender, recommend
 from beamsieve.models.training import TrainingReport, TrainingSettings, train
+from beamsieve.models.wide import Wide, WideConfig, WideDecoder
 
 __all__ = [
     "BeamScorer",
@@ -26,6 +28,7 @@ __all__ = [
     "Histories",
     "HistoryColumns",
     "Metrics",
+    "Model",
     "ModelConfig",
     "Reading",
     "Recommendation",
@@ -33,6 +36,9 @@ __all__ = [
     "Recommender",
     "TrainingReport",
     "TrainingSettings",
+    "Wide",
+    "WideConfig",
+    "WideDecoder",
     "load_checkpoint",
     "make_model",
     "read_histories",

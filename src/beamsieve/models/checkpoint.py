@@ -22,10 +22,9 @@ from safetensors.torch import save
 from torch import Tensor
 
 from beamsieve.errors import CheckpointError, InputError
-from beamsieve.models.config import ModelConfig
 from beamsieve.models.data import Item
-from beamsieve.models.family import make_model
-from beamsieve.models.generator import Generator
+from beamsieve.models.family import config_of, make_model
+from beamsieve.models.model import Model
 
 if TYPE_CHECKING:
     from beamsieve.index import Index
@@ -47,7 +46,7 @@ class Checkpoint:
         training: how it was trained, and how that ended.
     """
 
-    model: Generator
+    model: Model
     fingerprint: str
     popular: tuple[Item, ...] = ()
     training: Mapping[str, Any] = field(default_factory=dict)
@@ -98,7 +97,7 @@ def load_checkpoint(
     weights, metadata = read_tensors(path, FORMAT, VERSION)
     try:
         description = metadata["model"]
-        model = make_model(ModelConfig(**description["config"]), description["codebooks"])
+        model = make_model(config_of(description["config"]), description["codebooks"])
         model.load_state_dict(weights)
         found = Checkpoint(
             model.to(device).eval().requires_grad_(False),
@@ -197,7 +196,7 @@ def _checksum(tensors: Mapping[str, Tensor], text: Mapping[str, str]) -> str:
     return digest.hexdigest()
 
 
-def weights_fingerprint(model: Generator) -> str:
+def weights_fingerprint(model: Model) -> str:
     """32 hexadecimal digits of a model's weights."""
     weights = {name: value.detach().cpu() for name, value in model.state_dict().items()}
     return _checksum(weights, {})

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, overload
 
 from beamsieve.models.config import Architecture, ModelConfig
 from beamsieve.models.deco import Deco
 from beamsieve.models.flat import FlatGR
 from beamsieve.models.fused import FusedGR
 from beamsieve.models.generator import Generator
+from beamsieve.models.model import Model
+from beamsieve.models.wide.config import WideConfig
+from beamsieve.models.wide.model import Wide
 
 _FAMILY: dict[Architecture, Callable[[ModelConfig, Sequence[int]], Generator]] = {
     "deco": Deco,
@@ -17,11 +21,26 @@ _FAMILY: dict[Architecture, Callable[[ModelConfig, Sequence[int]], Generator]] =
 }
 
 
-def make_model(config: ModelConfig, codebooks: Sequence[int]) -> Generator:
+@overload
+def make_model(config: ModelConfig, codebooks: Sequence[int]) -> Generator: ...
+@overload
+def make_model(config: WideConfig, codebooks: Sequence[int]) -> Wide: ...
+@overload
+def make_model(config: ModelConfig | WideConfig, codebooks: Sequence[int]) -> Model: ...
+def make_model(config: ModelConfig | WideConfig, codebooks: Sequence[int]) -> Model:
     """A new model with random weights.
 
     Args:
         config: its architecture and sizes.
         codebooks: V_l per level, as the index's tables use them.
     """
+    if isinstance(config, WideConfig):
+        return Wide(config, codebooks)
     return _FAMILY[config.architecture](config, codebooks)
+
+
+def config_of(described: Mapping[str, Any]) -> ModelConfig | WideConfig:
+    """A config from the plain values of ``Model.describe``."""
+    if described.get("architecture") == "wide":
+        return WideConfig(**described)
+    return ModelConfig(**described)

@@ -15,8 +15,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from beamsieve.index.leaves import rows_of_entries, tokens_of_entries
-from beamsieve.models.generator import Generator, Reading
-from beamsieve.models.scorer import BeamScorer
+from beamsieve.models.model import Model, Read
 
 if TYPE_CHECKING:
     from beamsieve.index import Index
@@ -37,7 +36,7 @@ class FreeBeams:
     parents: Tensor
 
 
-def search_freely(model: Generator, reading: Reading, width: int) -> FreeBeams:
+def search_freely(model: Model, reading: Read, width: int) -> FreeBeams:
     """Beam search over whole codebooks, ``width`` beams at every level.
 
     Args:
@@ -46,20 +45,23 @@ def search_freely(model: Generator, reading: Reading, width: int) -> FreeBeams:
         width: W; a level where fewer sequences exist keeps them all.
     """
     batch, device = len(reading), reading.tensors()[0].device
-    score = BeamScorer(model, reading)
+    widths: list[int] = []
+    for size in model.codebooks:
+        widths.append(min(width, size * (widths[-1] if widths else 1)))
+    score = model.scorer(reading, widths)
     beams = FreeBeams(
         torch.empty((batch, 1, 0), dtype=torch.int64, device=device),
         torch.zeros((batch, 1), device=device),
         torch.zeros((batch, 1), dtype=torch.int64, device=device),
     )
-    for step in range(1, model.levels + 1):
+    for step, kept in enumerate(widths, 1):
         said = score(step, beams)
         if isinstance(said, tuple):
-            hidden, head, bias = said
-            said = hidden @ head.T + bias
+            hidden, head, *bias = said
+            said = hidden @ head.T + (bias[0] if bias else 0)
         logits = torch.log_softmax(said.float(), -1)
         scores = (beams.scores[..., None] + logits).flatten(1)
-        best, places = scores.topk(min(width, scores.shape[1]))
+        best, places = scores.topk(kept)
         vocabulary = said.shape[-1]
         parents, tokens = places // vocabulary, places % vocabulary
         before = beams.tokens.gather(1, parents[..., None].expand(-1, -1, step - 1))

@@ -13,15 +13,16 @@ width that spells (d, or Deco's decoder's), N items to be spelt, W beams.
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
-from collections.abc import Sequence
-from dataclasses import asdict, dataclass, fields, replace
+from abc import abstractmethod
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, fields, replace
 from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor, nn
 
 from beamsieve.models.layers import Block, Layers
+from beamsieve.models.model import Model
 from beamsieve.models.pointer import Copying, Pointer
 
 if TYPE_CHECKING:
@@ -109,7 +110,7 @@ class Context:
     place: Tensor | None
 
 
-class Generator(nn.Module, ABC):
+class Generator(Model):
     """A model of the family.
 
     Args:
@@ -119,17 +120,11 @@ class Generator(nn.Module, ABC):
     """
 
     def __init__(self, config: ModelConfig, codebooks: Sequence[int], spelling: int) -> None:
-        super().__init__()
-        self.config = config
-        self.codebooks = tuple(int(size) for size in codebooks)
+        super().__init__(config, codebooks)
+        self.config: ModelConfig = config
         self.heads = Layers[nn.Linear](nn.Linear(spelling, size) for size in self.codebooks)
         self.pointer = Pointer(config.width) if config.pointer else None
         self.dropout = nn.Dropout(config.dropout)
-
-    @property
-    def levels(self) -> int:
-        """L."""
-        return len(self.codebooks)
 
     @property
     @abstractmethod
@@ -180,6 +175,8 @@ class Generator(nn.Module, ABC):
         matches = copying.matches(batch.targets)
         return [copying.mix(logits, matches[level], level) for level, logits in enumerate(said)]
 
-    def describe(self) -> dict[str, Any]:
-        """Config and codebooks as plain values, from which the same model can be made."""
-        return {"config": asdict(self.config), "codebooks": list(self.codebooks)}
+    def scorer(self, reading: Reading, widths: Sequence[int]) -> Callable[[int, Any], Any]:
+        """One new token per beam and step, whatever the widths."""
+        from beamsieve.models.scorer import BeamScorer
+
+        return BeamScorer(self, reading)

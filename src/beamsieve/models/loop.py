@@ -16,8 +16,8 @@ from torch.optim.swa_utils import get_ema_multi_avg_fn
 
 from beamsieve.errors import InputError, TrainingError
 from beamsieve.models.batches import Batch, hold_out, training_batches, validation_batches
-from beamsieve.models.generator import Generator
 from beamsieve.models.losses import spelling_loss
+from beamsieve.models.model import Model
 from beamsieve.models.progress import Bar
 from beamsieve.models.resuming import Progress
 from beamsieve.models.sequences import ItemSids, Sequences
@@ -34,11 +34,11 @@ class Run:
 
     def __init__(
         self,
-        model: Generator,
+        model: Model,
         settings: TrainingSettings,
         sids: ItemSids,
         sequences: Sequences,
-        teacher: Generator | None = None,
+        teacher: Model | None = None,
     ) -> None:
         self.settings = settings
         self.sids = sids
@@ -160,10 +160,10 @@ class Run:
 
     def _loss(
         self,
-        model: Generator,
+        model: Model,
         batch: Batch,
         label_smoothing: float = 0.0,
-        teacher: Generator | None = None,
+        teacher: Model | None = None,
     ) -> Tensor:
         device = torch.device(self.settings.device).type
         batch = batch.to(self.settings.device)
@@ -182,7 +182,7 @@ class Run:
         )
 
 
-def _optimizer(model: Generator, settings: TrainingSettings) -> torch.optim.AdamW:
+def _optimizer(model: Model, settings: TrainingSettings) -> torch.optim.AdamW:
     parameters = list(model.parameters())
     return torch.optim.AdamW(
         [

@@ -17,9 +17,8 @@ from beamsieve.models.batches import pad
 from beamsieve.models.checkpoint import Checkpoint, check_fit, load_checkpoint
 from beamsieve.models.data import Histories, Item, read_histories
 from beamsieve.models.free import LegalSids, search_freely
-from beamsieve.models.generator import Reading
+from beamsieve.models.model import Read
 from beamsieve.models.progress import progress_bar
-from beamsieve.models.scorer import BeamScorer
 from beamsieve.models.sequences import ItemSids, Sequences, Unknown, number
 from beamsieve.targeting.requests import check_request
 
@@ -105,7 +104,7 @@ class Recommender:
         self.model = checkpoint.model.to(engine.device).eval()
         self._sids = ItemSids(self.index)
 
-    def read(self, histories: list[NDArray[np.int64]]) -> Reading:
+    def read(self, histories: list[NDArray[np.int64]]) -> Any:
         """Read histories of item numbers, of each its most recent items."""
         longest = self.model.config.longest
         recent = [history[-longest:] for history in histories]
@@ -117,15 +116,16 @@ class Recommender:
             )
 
     def decode(
-        self, reading: Reading, k: int, width: int, requests: Sequence[Any] | None = None
+        self, reading: Read, k: int, width: int, requests: Sequence[Any] | None = None
     ) -> list[RequestHits]:
         """The ``k`` best items of each request, with ``width`` beams per step.
 
         ``requests`` holds the targeting of each, as in :meth:`beamsieve.Engine.begin`.
         """
+        widths = [width] * self.model.levels
         beams = self.engine.search(
-            BeamScorer(self.model, reading),
-            widths=[width] * self.model.levels,
+            self.model.scorer(reading, widths),
+            widths=widths,
             batch=len(reading),
             requests=requests,
         )

@@ -26,12 +26,13 @@ from beamsieve.models.checkpoint import (
 from beamsieve.models.config import ModelConfig
 from beamsieve.models.data import Histories, read_histories
 from beamsieve.models.family import make_model
-from beamsieve.models.generator import Generator
 from beamsieve.models.loop import Run, torch_as
+from beamsieve.models.model import Model
 from beamsieve.models.progress import progress_bar
 from beamsieve.models.resuming import Progress, TrainingState, data_fingerprint, state_path
 from beamsieve.models.sequences import ItemSids, Unknown, join_rows, number
 from beamsieve.models.settings import TrainingReport, TrainingSettings
+from beamsieve.models.wide.config import WideConfig
 
 if TYPE_CHECKING:
     from beamsieve.index import Index
@@ -46,7 +47,7 @@ def train(
     index: Index | str | Path,
     checkpoint: str | Path,
     *,
-    config: ModelConfig | None = None,
+    config: ModelConfig | WideConfig | None = None,
     settings: TrainingSettings | None = None,
     teacher: Checkpoint | str | Path | None = None,
     unknown: Unknown = "skip",
@@ -158,7 +159,9 @@ def _opened(index: Index | str | Path) -> Index:
     return index if isinstance(index, Index) else Index.load(index)
 
 
-def _teacher(teacher: Checkpoint | str | Path, index: Index, config: ModelConfig) -> Generator:
+def _teacher(
+    teacher: Checkpoint | str | Path, index: Index, config: ModelConfig | WideConfig
+) -> Model:
     if isinstance(teacher, Checkpoint):
         check_fit(teacher, index, name="The teacher")
     else:

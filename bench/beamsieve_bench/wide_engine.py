@@ -1,0 +1,205 @@
+"""The ladder's last rows: the decoder with the catalog's filter and targeting, in one CUDA graph.
+
+    python -m beamsieve_bench.wide_engine --out FOLDER [--backends cupy,triton] [--replays 300]
+
+Catalog and requests are those of ``gtm_catalog``: 30 million semantic IDs, 448 bits and 256 Bloom
+bits a row, 64 places a request. A row is timed only after its graph gave, bit for bit, what the
+same search gives step by step, and after every returned semantic ID passed the matchers by their
+definition; zero compared is a failure.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from beamsieve.errors import BackendError
+from beamsieve.graphs import SearchGraphs
+from beamsieve.interface import Beams, RequestFilters, Search, StepInputs
+from beamsieve.models.wide.products import ProductKind
+from beamsieve.models.wide.scorer import WideScorer
+from beamsieve_bench.catalogs import Workload
+from beamsieve_bench.gtm_bench import make_index
+from beamsieve_bench.gtm_catalog import G1, make_requests
+from beamsieve_bench.wide_check import GateError
+from beamsieve_bench.wide_ladder import figures
+from beamsieve_bench.wide_timing import times_of
+from beamsieve_bench.wide_workload import GRACE, SMALL, WideWorkload, contexts, weights
+
+OUTCOME = ("tokens", "scores", "rows", "parents", "count")
+
+
+def index_of(workload: Workload) -> Any:
+    """The catalog with targeting, as every backend reads it."""
+    index = make_index(workload)
+    index.leaf_count = index.tables[-1].entries
+    return index
+
+
+class Decode:
+    """One search over one index on one backend, again and again."""
+
+    def __init__(
+        self, backend: Any, index: Any, tables: Any, score: WideScorer, filters: Any
+    ) -> None:
+        self.backend, self.score = backend, score
+        batch = score.batch
+        self._search = Search(index, tables, batch, filters, backend=backend)
+        self._first = (
+            np.empty((batch, 0), np.int32),
+            np.zeros(batch, np.int64),
+            np.zeros(batch, np.bool_),
+        )
+        self._graphs = SearchGraphs(backend)
+
+    def loop(self, beams: Beams) -> Beams:
+        """All steps."""
+        for width in self.score.widths:
+            hidden, head = self.score(beams.step + 1, beams)
+            inputs = StepInputs(
+                width,
+                hidden=self.backend.asarray(hidden, what="hidden"),
+                head=self.backend.asarray(head, what="head"),
+            )
+            beams = self.backend.step(beams, inputs, "catalog")
+        return beams
+
+    def steps(self) -> Beams:
+        """Without a graph."""
+        return self.loop(self.backend.begin(self._search, *self._first))
+
+    def graph(self) -> Beams:
+        """In one graph, as ``engine.search(…, graph=True)`` does it."""
+        return self._graphs.search(
+            self._search, *self._first, self.score.widths, self.score, self.loop
+        )
+
+
+def stopped(index: Any, own: Any, filters: RequestFilters, b: int) -> bool:
+    """Whether a matcher stops one of request b's leaves, by the definition."""
+    last = index.matchers.steps[-1]
+    asked = filters.bits[b]
+    rows = last.bits.rows[last.bits.index[own]]
+    if not ((rows & asked) == asked).all():
+        return True
+    signed = filters.bloom[0][b, : filters.bloom_count[0][b]]
+    places = last.blooms[0].rows[last.blooms[0].index[own]]
+    found = ((places[:, None] & signed) == signed).all(axis=2).any(axis=1)
+    return bool(len(signed)) and not found.all()
+
+
+def check_rows(backend: Any, index: Any, beams: Beams, filters: RequestFilters | None) -> int:
+    """How many final beams were compared with the matchers.
+
+    Raises:
+        GateError: one that its matcher would have stopped, or none at all.
+    """
+    rows, count = backend.to_host(beams.rows), backend.to_host(beams.count)
+    compared = 0
+    for b in range(len(rows)):
+        own = rows[b, : count[b]]
+        if not (own >= 0).all() or len(np.unique(own)) != len(own):
+            raise GateError(f"request {b}: a beam without a leaf, or one twice")
+        if filters is not None and stopped(index, own, filters, b):
+            raise GateError(f"request {b}: a semantic ID that its matcher stops")
+        compared += len(own)
+    if not compared:
+        raise GateError("nothing was compared")
+    return compared
+
+
+def equal(backend: Any, one: Beams, other: Beams) -> bool:
+    """Whether two searches' last beams are the same, bit for bit."""
+    return all(
+        np.array_equal(
+            backend.to_host(getattr(one, name)), backend.to_host(getattr(other, name))
+        )
+        for name in OUTCOME
+    )  # fmt: skip
+
+
+def run_row(decode: Decode, index: Any, filters: Any, replays: int) -> dict[str, Any]:
+    """Gate and times."""
+    backend = decode.backend
+    captured = decode.graph()
+    found: dict[str, Any] = {
+        "compared": check_rows(backend, index, captured, filters),
+        "graph_equals_steps": equal(backend, decode.steps(), captured),
+        "beams": [int(n) for n in backend.to_host(captured.count)],
+    }
+    backend.synchronize()
+    times = times_of(decode.graph, replays)
+    return {**found, "times": times}
+
+
+def open_backend(name: str) -> Any:
+    """A backend by its short name."""
+    if name == "cupy":
+        from beamsieve_backends.cupy_raw import CupyBackend
+
+        return CupyBackend()
+    from beamsieve_backends.triton_slots import TritonBackend
+
+    return TritonBackend()
+
+
+def filters_of(batch: int) -> dict[str, RequestFilters | None]:
+    """The rows' requests."""
+    full = make_requests(batch)
+    bits = replace(full, bloom_count=(np.zeros_like(full.bloom_count[0]),))
+    return {"catalog filter": None, "bit targeting": bits, "Bloom targeting": full}
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Row by row; one JSON file, rewritten after every row."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--out", required=True, type=Path, help="folder for wide_engine.json")
+    parser.add_argument("--backends", default="cupy,triton")
+    parser.add_argument("--replays", type=int, default=300)
+    parser.add_argument("--products", default="own", help="own, or own,float8")
+    parser.add_argument("--small", action="store_true", help="a tiny size, to try the script")
+    given = parser.parse_args(arguments)
+    workload: WideWorkload = GRACE
+    catalog = G1
+    if given.small:
+        catalog = Workload(30_000, 64, 4)
+        workload = replace(SMALL, codebooks=(64,) * 4)
+    index = index_of(catalog)
+    given.out.mkdir(parents=True, exist_ok=True)
+    outcome: dict[str, Any] = {"device": torch.cuda.get_device_name(), "rows": []}
+    wanted: list[ProductKind] = ["own"]
+    if "float8" in given.products:
+        wanted.append("float8")
+    for products in wanted:
+        made = weights(workload, "cuda", products=products)
+        score = WideScorer(made, workload.batch, workload.dynamic, workload.columns, lengths=False)
+        score.load(contexts(workload, "cuda"))
+        for name in given.backends.split(","):
+            backend = open_backend(name)
+            tables = backend.load(index)
+            for kind, filters in filters_of(workload.batch).items():
+                row: dict[str, Any] = {"name": kind, "backend": name, "products": products}
+                try:
+                    decode = Decode(backend, index, tables, score, filters)
+                    found = run_row(decode, index, filters, given.replays)
+                    times = found.pop("times")
+                    row |= found | figures(workload, score.widths, times)
+                except (RuntimeError, BackendError, GateError) as error:
+                    row["failed"] = str(error).splitlines()[0]
+                outcome["rows"].append(row)
+                print(json.dumps(row), flush=True)
+                text = json.dumps(outcome, indent=1)
+                (given.out / "wide_engine.json").write_text(text + "\n", encoding="utf-8")
+            del tables
+            torch.cuda.empty_cache()
+    return 0
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

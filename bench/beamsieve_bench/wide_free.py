@@ -1,0 +1,68 @@
+"""Beam search without a catalog, as one captured loop: the ladder's rows before the filter."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+import torch
+from torch import Tensor
+
+from beamsieve.models.wide.weights import WideWeights
+
+
+@dataclass(frozen=True)
+class FreeBeams:
+    """Tokens int32 [B, M, t], scores float32 [B, M], parents int64 [B, M]; -1 where no beam is."""
+
+    tokens: Tensor
+    scores: Tensor
+    parents: Tensor
+
+
+class Scorer(Protocol):
+    """What the loop needs of a decoder."""
+
+    batch: int
+    weights: WideWeights
+
+    def __call__(self, step: int, beams: FreeBeams, /) -> tuple[Tensor, Tensor]:
+        """Hidden states and head."""
+        ...
+
+
+def first_beams(batch: int, device: str) -> FreeBeams:
+    """One per request, at the root."""
+    return FreeBeams(
+        torch.empty((batch, 1, 0), dtype=torch.int32, device=device),
+        torch.zeros((batch, 1), device=device),
+        torch.full((batch, 1), -1, dtype=torch.int64, device=device),
+    )
+
+
+def free_step(beams: FreeBeams, hidden: Tensor, head: Tensor, width: int) -> FreeBeams:
+    """The ``width`` best of all continuations over the whole codebook."""
+    logits = torch.log_softmax(hidden @ head.t(), -1, dtype=torch.float32)
+    scores = (beams.scores[..., None] + logits).flatten(1)
+    kept = min(width, scores.shape[1])
+    best, places = scores.topk(kept)
+    parents, tokens = places // len(head), (places % len(head)).int()
+    if kept < width:
+        more = (len(best), width - kept)
+        best = torch.cat([best, best.new_full(more, -torch.inf)], 1)
+        parents = torch.cat([parents, parents.new_full(more, -1)], 1)
+        tokens = torch.cat([tokens, tokens.new_full(more, -1)], 1)
+    spelt = beams.tokens.shape[2]
+    before = beams.tokens.gather(1, parents.clamp(min=0)[..., None].expand(-1, -1, spelt))
+    return FreeBeams(torch.cat([before, tokens[..., None]], -1), best, parents)
+
+
+@torch.no_grad()
+def free_search(score: Scorer, widths: Sequence[int]) -> FreeBeams:
+    """All steps."""
+    beams = first_beams(score.batch, str(score.weights.device))
+    for step, width in enumerate(widths, 1):
+        hidden, head = score(step, beams)
+        beams = free_step(beams, hidden, head, width)
+    return beams

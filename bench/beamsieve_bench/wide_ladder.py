@@ -1,0 +1,222 @@
+"""GRACE's ablation ladder, row by row, as replays of one CUDA graph per decode.
+
+    python -m beamsieve_bench.wide_ladder --out FOLDER [--rows 1,2,…] [--replays 300]
+
+Rows 1 to 7 decode without a catalog (every token may follow every prefix; selection by
+``torch.topk``). A row is timed only after its graph gave, bit for bit, what the same decode gives
+step by step, and after its hidden states were compared with a decode of plain PyTorch in float32.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from beamsieve.models.wide import laws
+from beamsieve.models.wide.context import Attend
+from beamsieve.models.wide.own import OwnKind
+from beamsieve.models.wide.products import ProductKind
+from beamsieve.models.wide.scorer import ContextChoice, WideScorer
+from beamsieve.models.wide.weights import WideWeights
+from beamsieve_bench.gpu_timing import captured
+from beamsieve_bench.wide_check import GateError, check_all
+from beamsieve_bench.wide_free import FreeBeams, first_beams, free_search, free_step
+from beamsieve_bench.wide_halves import PartsScorer
+from beamsieve_bench.wide_timing import Times, times_of
+from beamsieve_bench.wide_workload import (
+    GRACE,
+    PEAK_TFLOPS,
+    SMALL,
+    WideWorkload,
+    contexts,
+    weights,
+)
+
+
+@dataclass(frozen=True)
+class Row:
+    """One rung."""
+
+    name: str
+    own: OwnKind
+    context: ContextChoice
+    dynamic: bool
+    replays: int | None = None
+    products: ProductKind = "own"
+    parts: int = 1
+
+
+ROWS = (
+    Row("generic SDPA", "generic", "per_beam", False, 40),
+    Row("+ beam as query", "generic", "auto", False, 100),
+    Row("+ coalesced self-attention", "coalesced", "auto", False),
+    Row("+ fused", "fused", "auto", False),
+    Row("+ paged", "paged", "auto", False),
+    Row("+ dynamic widths", "paged", "auto", True),
+    Row("+ in place, first layer by token", "in_place", "auto", True),
+    Row("+ two parts side by side", "in_place", "auto", True, 60, "own", 2),
+    Row("float8 products", "in_place", "auto", True, None, "float8"),
+)
+HIDDEN_TOLERANCE = {"own": 0.03, "float8": 0.15}
+
+
+def with_kept_copies() -> Attend:
+    """The generic layout, each row's copy of its context made once and kept, as a cache would."""
+    copies: dict[tuple[int, int], tuple[torch.Tensor, torch.Tensor]] = {}
+
+    def attend(
+        queries: torch.Tensor,
+        keys: torch.Tensor,
+        values: torch.Tensor,
+        lengths: torch.Tensor | None,
+    ) -> torch.Tensor:
+        batch, beams, heads, width = queries.shape
+        if lengths is not None:
+            return laws.per_beam(queries, keys, values, lengths)
+        known = (keys.data_ptr(), beams)
+        if known not in copies:
+            made = [kept.transpose(1, 2).repeat_interleave(beams, 0) for kept in (keys, values)]
+            copies[known] = (made[0], made[1])
+        mixed = torch.nn.functional.scaled_dot_product_attention(
+            queries.reshape(batch * beams, heads, 1, width), *copies[known]
+        )
+        return mixed.reshape(queries.shape)
+
+    return attend
+
+
+def scorer_of(workload: WideWorkload, row: Row, made: WideWeights) -> WideScorer | PartsScorer:
+    """The row's decoder, with the benchmark's contexts in it."""
+    widths = workload.dynamic if row.dynamic else workload.fixed
+    parts = []
+    each = workload.batch // row.parts
+    for context in torch.split(contexts(workload, str(made.device)), each):
+        score = WideScorer(
+            made,
+            each,
+            widths,
+            workload.columns,
+            lengths=False,
+            own=row.own,
+            context=with_kept_copies() if row.context == "per_beam" else row.context,
+        )
+        score.load(context)
+        parts.append(score)
+    return parts[0] if row.parts == 1 else PartsScorer(parts)
+
+
+@torch.no_grad()
+def hidden_error(
+    workload: WideWorkload, score: WideScorer | PartsScorer, plain: WideScorer
+) -> float:
+    """The largest difference of hidden states, step by step along the same beams.
+
+    The plain decoder follows the row's own beams, for the first requests alone.
+    """
+    few = plain.batch
+    widths = score.widths
+    beams = first_beams(score.batch, str(score.weights.device))
+    worst = 0.0
+    for step, width in enumerate(widths, 1):
+        hidden, head = score(step, beams)
+        part = FreeBeams(beams.tokens[:few], beams.scores[:few], beams.parents[:few])
+        expected, _ = plain(step, part)
+        live = torch.isfinite(part.scores)
+        wrong = (hidden[:few][live].float() - expected[live].float()).norm() / expected[live].norm()
+        worst = max(worst, float(wrong))
+        beams = free_step(beams, hidden, head, width)
+    return worst
+
+
+def run_row(
+    workload: WideWorkload, row: Row, made: WideWeights, exact: WideWeights, replays: int
+) -> dict[str, Any]:
+    """Gate and times of one rung."""
+    score = scorer_of(workload, row, made)
+    widths = score.widths
+    plain = WideScorer(
+        exact, min(2, workload.batch), widths, workload.columns, lengths=False, own="plain",
+        context="plain",
+    )  # fmt: skip
+    plain.load(contexts(workload, str(exact.device))[: plain.batch])
+    error = hidden_error(workload, score, plain)
+    if not error <= HIDDEN_TOLERANCE[row.products]:
+        raise GateError(f"{row.name}: hidden states differ from plain float32 by {error:.2e}")
+    del plain
+    kept: list[FreeBeams] = []
+    graph = captured(lambda: kept.append(free_search(score, widths)), 2)
+    graph.replay()
+    eager = free_search(score, widths)
+    torch.cuda.synchronize()
+    same = all(
+        torch.equal(getattr(kept[-1], name), getattr(eager, name))
+        for name in ("tokens", "scores", "parents")
+    )
+    times = times_of(graph.replay, row.replays or replays)
+    return {
+        "name": row.name,
+        "hidden_error": error,
+        "graph_equals_steps": same,
+        "taken": score.taken,
+        **figures(workload, widths, times),
+    }
+
+
+def figures(workload: WideWorkload, widths: tuple[int, ...], times: Times) -> dict[str, Any]:
+    """Times, and the share of the chip's peak that the model's nominal operations make."""
+    total = workload.tflop_per_request(widths) * workload.batch
+    return {
+        "widths": list(widths),
+        "tflop_per_request": workload.tflop_per_request(widths),
+        **times.as_dict(),
+        "mfu": total / times.mean * 1e3 / PEAK_TFLOPS,
+    }
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Gate, then row by row; one JSON file, rewritten after every row."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--out", required=True, type=Path, help="folder for wide_ladder.json")
+    parser.add_argument("--rows", default="", help="numbers from 1, as 6,7; all when empty")
+    parser.add_argument("--replays", type=int, default=300)
+    parser.add_argument("--seconds", type=float, default=600, help="begin no row after this")
+    parser.add_argument("--small", action="store_true", help="a tiny size, to try the script")
+    given = parser.parse_args(arguments)
+    began = time.monotonic()
+    device = "cuda"
+    workload = SMALL if given.small else GRACE
+    given.out.mkdir(parents=True, exist_ok=True)
+    outcome: dict[str, Any] = {
+        "device": torch.cuda.get_device_name(),
+        "torch": torch.__version__,
+        "gate": check_all(workload, device, torch.bfloat16),
+        "rows": [],
+    }
+    wanted = [int(number) for number in given.rows.split(",") if number]
+    made: dict[ProductKind, WideWeights] = {}
+    exact = weights(workload, device, torch.float32, kernels=False)
+    for number, row in enumerate(ROWS, 1):
+        if (wanted and number not in wanted) or time.monotonic() - began > given.seconds:
+            continue
+        if row.products not in made:
+            made[row.products] = weights(workload, device, products=row.products)
+        try:
+            found = run_row(workload, row, made[row.products], exact, given.replays)
+        except (RuntimeError, GateError) as error:
+            found = {"name": row.name, "failed": str(error).splitlines()[0]}
+        outcome["rows"].append({"row": number, **found})
+        print(json.dumps(outcome["rows"][-1]), flush=True)
+        text = json.dumps(outcome, indent=1)
+        (given.out / "wide_ladder.json").write_text(text + "\n", encoding="utf-8")
+        torch.cuda.empty_cache()
+    return 0
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

@@ -1,0 +1,201 @@
+"""A Wide model on an engine: any number of requests, decoded through a few captured sizes."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor
+
+from beamsieve.errors import InputError
+from beamsieve.models.wide.launch import why_not
+from beamsieve.models.wide.model import Wide
+from beamsieve.models.wide.products import ProductKind
+from beamsieve.models.wide.scorer import ContextChoice, OwnChoice, WideScorer
+from beamsieve.models.wide.weights import weights_of
+
+if TYPE_CHECKING:
+    from beamsieve.engine import Engine
+    from beamsieve.interface import Beams
+    from beamsieve.results import RequestHits
+
+SIZES = (1, 2, 4, 8, 16, 32, 64)
+"""Requests of the searches that are captured; a batch between two sizes is filled up."""
+
+
+@dataclass(frozen=True)
+class Taken:
+    """What a decoder does where it was left the choice.
+
+    Attributes:
+        attention: "triton" or "plain", and why.
+        graph: whether searches are CUDA graphs, and why not.
+        own: the way of self-attention, and why.
+        context: the way of cross-attention, and the milliseconds of each that was measured.
+    """
+
+    attention: str
+    graph: str
+    own: str
+    context: str
+
+
+class WideDecoder:
+    """Decodes contexts with a Wide model's weights. Safe to use from several threads.
+
+    A batch is filled up to the next of ``sizes`` with dead requests: contexts of one token of
+    zeros, which nobody is shown and which change nothing for the others. A batch larger than the
+    largest size is decoded in pieces.
+
+    Args:
+        model: in evaluation mode; its weights are copied to the engine's device.
+        engine: of an index with the model's codebooks.
+        widths: beams kept per level; with widths of their own, rows computed are rows alive.
+        columns: context tokens that there is room for.
+        dtype: bfloat16 or float16; float32 for plain attention alone. None takes bfloat16 for
+            kernels and on a GPU, float32 on a CPU.
+        attention: "triton" for the kernels (refused where they cannot run), "plain" for PyTorch, or
+            "auto", which takes the kernels where they can run. ``taken`` says what it took and why.
+        graph: True for searches in one CUDA graph (refused where the backend has none), False
+            without, or "auto".
+        products: "own" or "float8" (``products``).
+        own: as in ``WideScorer``.
+        context: as in ``WideScorer``.
+        sizes: numbers of requests, ascending.
+
+    Raises:
+        InputError: codebooks or sizes that do not fit, or something that cannot run here.
+    """
+
+    def __init__(
+        self,
+        model: Wide,
+        engine: Engine,
+        widths: Sequence[int],
+        columns: int,
+        *,
+        dtype: torch.dtype | None = None,
+        attention: str = "auto",
+        graph: bool | str = "auto",
+        products: ProductKind = "own",
+        own: OwnChoice = "auto",
+        context: ContextChoice = "auto",
+        sizes: Sequence[int] = SIZES,
+    ) -> None:
+        if tuple(engine.index.codebooks) != model.codebooks:
+            raise InputError(
+                f"The model spells codebooks of {model.codebooks} tokens, the index has "
+                f"{tuple(engine.index.codebooks)}; use the index that the model was trained on."
+            )
+        if not sizes or list(sizes) != sorted(set(sizes)) or sizes[0] < 1:
+            raise InputError(f"sizes are {tuple(sizes)}; give ascending numbers from 1.")
+        device = torch.device(engine.device)
+        kernels, why = _kernels(attention, device, dtype)
+        if dtype is None:
+            dtype = torch.bfloat16 if kernels or device.type == "cuda" else torch.float32
+        self._graph, graphs = _graphs(graph, engine)
+        self.engine = engine
+        self.widths = tuple(int(width) for width in widths)
+        self.columns = columns
+        self.sizes = tuple(int(size) for size in sizes)
+        self.weights = weights_of(
+            model.to(device).eval(), dtype, products=products, kernels=kernels
+        )
+        self._ways: tuple[OwnChoice, ContextChoice] = (own, context)
+        self._scorers: dict[int, tuple[WideScorer, threading.Lock]] = {}
+        self._lock = threading.Lock()
+        first = self._scorer(self.sizes[0])[0]
+        self.taken = Taken(
+            why, graphs, first.taken.get("own", own), first.taken.get("context", context)
+        )
+
+    def search(
+        self, context: Tensor, lengths: Tensor | None = None, requests: Sequence[Any] | None = None
+    ) -> Beams:
+        """The beams of one batch, filled up to the next size: the first B requests are the batch's.
+
+        Args:
+            context: [B, c, d] with c at most ``columns``, B at most the largest size.
+            lengths: int [B]; how many context tokens of each are real; all when None.
+            requests: the targeting of each, as in :meth:`beamsieve.Engine.begin`.
+
+        Raises:
+            InputError: more requests than the largest size, or what does not fit them.
+        """
+        batch, given = len(context), context.shape[1]
+        size = next((size for size in self.sizes if size >= batch), None)
+        if size is None or not batch:
+            raise InputError(
+                f"The batch has {batch} requests; one search takes from 1 to {self.sizes[-1]}."
+            )
+        real = torch.full((batch,), given, device=context.device) if lengths is None else lengths
+        if len(real) != batch or (requests is not None and len(requests) != batch):
+            raise InputError(f"{batch} contexts need as many lengths and requests.")
+        dead = size - batch
+        context = torch.cat([context, context.new_zeros(dead, *context.shape[1:])])
+        real = torch.cat([real, real.new_ones(dead)])
+        asked = None if requests is None else [*requests, *[None] * dead]
+        scorer, alone = self._scorer(size)
+        with alone:
+            scorer.load(context.to(self.weights.device), real.to(self.weights.device))
+            return self.engine.search(
+                scorer, self.widths, batch=size, requests=asked, graph=self._graph
+            )
+
+    def decode(
+        self,
+        context: Tensor,
+        lengths: Tensor | None = None,
+        k: int = 10,
+        requests: Sequence[Any] | None = None,
+    ) -> list[RequestHits]:
+        """The ``k`` best items of each request; arguments as in ``search``, for any batch."""
+        found: list[RequestHits] = []
+        for start in range(0, len(context), self.sizes[-1]):
+            part = slice(start, min(start + self.sizes[-1], len(context)))
+            beams = self.search(
+                context[part],
+                None if lengths is None else lengths[part],
+                None if requests is None else requests[part],
+            )
+            found += self.engine.results(beams, k)[: part.stop - part.start]
+        return found
+
+    def _scorer(self, size: int) -> tuple[WideScorer, threading.Lock]:
+        with self._lock:
+            if size not in self._scorers:
+                own, context = self._ways
+                made = WideScorer(
+                    self.weights, size, self.widths, self.columns, own=own, context=context
+                )
+                self._scorers[size] = (made, threading.Lock())
+            return self._scorers[size]
+
+
+def _kernels(attention: str, device: torch.device, dtype: torch.dtype | None) -> tuple[bool, str]:
+    """Whether to use the kernels, and why."""
+    if attention not in ("auto", "triton", "plain"):
+        raise InputError(f"attention is {attention!r}; it must be 'auto', 'triton' or 'plain'.")
+    if attention == "plain":
+        return False, "plain: as asked"
+    reason = why_not(device)
+    if not reason and dtype == torch.float32:
+        reason = "the kernels serve bfloat16 and float16, not float32"
+    if attention == "auto":
+        return not reason, f"plain: {reason}" if reason else "triton: it can run here"
+    if reason:
+        raise InputError(f"attention is 'triton', but {reason}; use 'plain' or 'auto'.")
+    return True, "triton: as asked"
+
+
+def _graphs(graph: bool | str, engine: Engine) -> tuple[bool, str]:
+    """Whether to capture searches, and why."""
+    if graph not in (True, False, "auto"):
+        raise InputError(f"graph is {graph!r}; it must be True, False or 'auto'.")
+    if graph != "auto":
+        return bool(graph), f"{'one graph' if graph else 'step by step'}: as asked"
+    able = engine.capabilities.graph
+    return able, "one graph" if able else f"step by step: {engine.backend} captures nothing"

@@ -1,0 +1,103 @@
+"""The encoder that comes with the model: a small causal Transformer over a history's items.
+
+Any other can take its place (GRACE, section 2.3): the decoder asks only for context tokens, one row
+of them per request, in the model's width.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F  # noqa: N812 - as torch's own documentation names it
+
+from beamsieve.models.wide.config import WideConfig
+from beamsieve.models.wide.layers import Listed
+
+
+class Encoder(nn.Module, ABC):
+    """Histories in, context tokens out.
+
+    ``states`` is what training needs: it makes the context of every place of a history at once. An
+    encoder that serves only, over whatever features, may feed ``WideScorer.load`` directly.
+    """
+
+    @abstractmethod
+    def states(self, histories: Tensor) -> Tensor:
+        """States [B, T + 1, d] of histories int64 [B, T, L], items padded at the end with -1.
+
+        The context behind a history's first t items is states 0 … t, so state t must not depend on
+        anything behind item t.
+        """
+
+
+class HistoryEncoder(Encoder):
+    """One token per item, causal attention, one state before the first item.
+
+    Args:
+        config: the sizes.
+        codebooks: V_l per level.
+    """
+
+    def __init__(self, config: WideConfig, codebooks: Sequence[int]) -> None:
+        super().__init__()
+        d = config.width
+        self.width = d
+        # One row more than the codebook: the level that a shorter semantic ID does not have.
+        self.item_codes = Listed[nn.Embedding](nn.Embedding(size + 1, d) for size in codebooks)
+        self.fuse_in = nn.Linear(d * len(codebooks), 2 * d)
+        self.fuse_out = nn.Linear(2 * d, d)
+        self.start = nn.Parameter(torch.randn(d) * d**-0.5)
+        self.positions = nn.Embedding(config.longest + 1, d)
+        self.layers = Listed[EncoderLayer](
+            EncoderLayer(d, config.encoder_heads, config.dropout)
+            for _ in range(config.encoder_layers)
+        )
+        self.norm = nn.RMSNorm(d)
+        self.dropout = nn.Dropout(config.dropout)
+
+    def states(self, histories: Tensor) -> Tensor:
+        """As the law says; attention is causal."""
+        codes = [
+            embed(
+                torch.where(
+                    histories[..., level] < 0, embed.num_embeddings - 1, histories[..., level]
+                )
+            )
+            for level, embed in enumerate(self.item_codes)
+        ]
+        scale = self.width**0.5
+        items = self.fuse_out(F.gelu(self.fuse_in(torch.cat(codes, -1) * scale)))
+        x = torch.cat([self.start.expand(len(items), 1, -1) * scale, items], 1)
+        x = self.dropout(x + self.positions.weight[: x.shape[1]] * scale)
+        for layer in self.layers:
+            x = layer(x)
+        states: Tensor = self.norm(x)
+        return states
+
+
+class EncoderLayer(nn.Module):
+    """Causal attention and a feed-forward net, each behind its own norm."""
+
+    def __init__(self, width: int, heads: int, dropout: float) -> None:
+        super().__init__()
+        self.heads = heads
+        self.attention_norm = nn.RMSNorm(width)
+        self.queries_keys_values = nn.Linear(width, 3 * width)
+        self.attention_out = nn.Linear(width, width)
+        self.feed_norm = nn.RMSNorm(width)
+        self.feed_in = nn.Linear(width, 4 * width)
+        self.feed_out = nn.Linear(4 * width, width)
+        self.dropout = nn.Dropout(dropout)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """x [B, n, width]; position i attends to positions 0 … i."""
+        parts = self.queries_keys_values(self.attention_norm(x))
+        parts = parts.unflatten(-1, (3, self.heads, -1)).movedim(-3, 0).transpose(-2, -3)
+        mixed = F.scaled_dot_product_attention(parts[0], parts[1], parts[2], is_causal=True)
+        x = x + self.dropout(self.attention_out(mixed.transpose(-2, -3).flatten(-2)))
+        fed = self.feed_out(F.gelu(self.feed_in(self.feed_norm(x))))
+        added: Tensor = x + self.dropout(fed)
+        return added

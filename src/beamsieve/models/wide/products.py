@@ -1,0 +1,159 @@
+"""The decoder's matrix products and norms: in the weights' own dtype, or in float8.
+
+An activation is what a product reads: a tensor, or a float8 tensor with its scales. The residual
+stream x [R, d] is changed in place; what is still to be added to it is handed on as ``pending``,
+to be added on the way by the next norm.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from typing import Any, Literal, get_args
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F  # noqa: N812 - as torch's own documentation names it
+
+from beamsieve.models.wide import laws
+
+ProductKind = Literal["own", "float8"]
+PRODUCT_KINDS: tuple[ProductKind, ...] = get_args(ProductKind)
+Activation = Any
+Weight = Any
+
+
+class Products(ABC):
+    """Products with weights [out, in], transposed as ``torch.nn.Linear`` does.
+
+    Args:
+        kernels: whether Triton's kernels may be used.
+    """
+
+    def __init__(self, *, kernels: bool) -> None:
+        self.kernels = kernels
+
+    @abstractmethod
+    def weight(self, weight: Tensor) -> Weight:
+        """A weight as the products read it."""
+
+    @abstractmethod
+    def normed(self, x: Tensor, pending: Tensor | None) -> Activation:
+        """The norm of x + pending, which becomes x."""
+
+    @abstractmethod
+    def activation(self, x: Tensor) -> Activation:
+        """x as a product reads it."""
+
+    @abstractmethod
+    def product(self, a: Activation, weight: Weight, out: Tensor | None = None) -> Tensor:
+        """a [R, in] times the weight: [R, out]."""
+
+    @abstractmethod
+    def relu(self, a: Activation, weight: Weight, bias: Tensor) -> Tensor:
+        """The product plus bias [out], negative values zero."""
+
+    @abstractmethod
+    def add(self, x: Tensor, a: Activation, weight: Weight) -> Tensor | None:
+        """Add a product to x, or return it as pending."""
+
+    def last_norm(self, x: Tensor, pending: Tensor | None) -> Tensor:
+        """The norm of x + pending in x's own dtype."""
+        if self.kernels:
+            from beamsieve.models.wide import calls
+
+            return calls.norm(x, pending)
+        if pending is not None:
+            x.add_(pending)
+        return laws.norm(x)
+
+
+class OwnProducts(Products):
+    """bfloat16, float16 or float32, as the weights are; float32 accumulates."""
+
+    def weight(self, weight: Tensor) -> Tensor:
+        """As it is."""
+        return weight.contiguous()
+
+    def normed(self, x: Tensor, pending: Tensor | None) -> Tensor:
+        """The norm."""
+        return self.last_norm(x, pending)
+
+    def activation(self, x: Tensor) -> Tensor:
+        """As it is."""
+        return x
+
+    def product(self, a: Tensor, weight: Tensor, out: Tensor | None = None) -> Tensor:
+        """One product of the library."""
+        return torch.mm(a, weight.t(), out=out)
+
+    def relu(self, a: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
+        """On a GPU the library adds the bias and cuts in the product's own epilogue."""
+        if a.is_cuda and a.dtype != torch.float32:
+            return torch._addmm_activation(bias, a, weight.t(), use_gelu=False)
+        return F.relu(torch.addmm(bias, a, weight.t()))
+
+    def add(self, x: Tensor, a: Tensor, weight: Tensor) -> None:
+        """In the product's own epilogue."""
+        x.addmm_(a, weight.t())
+
+
+class Float8Products(Products):
+    """float8_e4m3fn with a scale per row of the activation and per row of the weight.
+
+    Law: dequantized operands multiplied in float32. The answers are in ``dtype``.
+    """
+
+    def __init__(self, dtype: torch.dtype, *, kernels: bool) -> None:
+        super().__init__(kernels=kernels)
+        self.dtype = dtype
+
+    def weight(self, weight: Tensor) -> tuple[Tensor, Tensor]:
+        """float8 [out, in] and scales [1, out]."""
+        values, scales = laws.quantize(weight)
+        return values.contiguous(), scales.t().contiguous()
+
+    def normed(self, x: Tensor, pending: Tensor | None) -> tuple[Tensor, Tensor]:
+        """The norm, row by row in float8."""
+        if self.kernels:
+            from beamsieve.models.wide import calls
+
+            return calls.norm_quantize(x, pending)
+        return laws.quantize(self.last_norm(x, pending))
+
+    def activation(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        """x row by row in float8."""
+        if self.kernels:
+            from beamsieve.models.wide import calls
+
+            return calls.norm_quantize(x, normed=False)
+        return laws.quantize(x)
+
+    def product(
+        self, a: tuple[Tensor, Tensor], weight: tuple[Tensor, Tensor], out: Tensor | None = None
+    ) -> Tensor:
+        """One scaled product of the library; on a CPU, its law."""
+        values, scales = a
+        if values.is_cuda:
+            found: Tensor = torch._scaled_mm(
+                values, weight[0].t(), scale_a=scales, scale_b=weight[1], out_dtype=self.dtype,
+                use_fast_accum=True,
+            )  # fmt: skip
+        else:
+            found = values.float() @ weight[0].float().t() * scales * weight[1]
+            found = found.to(self.dtype)
+        return found if out is None else out.copy_(found)
+
+    def relu(self, a: tuple[Tensor, Tensor], weight: tuple[Tensor, Tensor], bias: Tensor) -> Tensor:
+        """The product, then bias and cut."""
+        return F.relu_(self.product(a, weight).add_(bias))
+
+    def add(
+        self, x: Tensor, a: tuple[Tensor, Tensor], weight: tuple[Tensor, Tensor]
+    ) -> Tensor | None:
+        """Pending, as the library cannot add it."""
+        return self.product(a, weight)
+
+
+def make_products(kind: ProductKind, dtype: torch.dtype, *, kernels: bool) -> Products:
+    """The products of that name."""
+    return OwnProducts(kernels=kernels) if kind == "own" else Float8Products(dtype, kernels=kernels)

@@ -1,0 +1,68 @@
+"""It trains, saves and recommends like the other models."""
+
+import numpy as np
+import torch
+
+import beamsieve as bs
+from beamsieve.models import (
+    Histories,
+    TrainingSettings,
+    Wide,
+    WideConfig,
+    load_checkpoint,
+    recommend,
+    train,
+)
+from beamsieve.models.free import search_freely
+
+
+def a_world():
+    """Twelve items in a ring: after each comes the next."""
+    draw = np.random.default_rng(0)
+    sids = np.stack(np.unravel_index(draw.permutation(60)[:12], (3, 4, 5)), 1)
+    index = bs.Index.build(
+        bs.Catalog.from_arrays(sids, items=[f"i{n}" for n in range(12)], codebooks=[3, 4, 5])
+    )
+    rows = [[f"i{(start + n) % 12}" for n in range(6)] for start in range(12)]
+    asked = [row[:5] for row in rows]
+    return index, Histories.from_lists(rows), Histories.from_lists(asked)
+
+
+def test_train_save_recommend(tmp_path):
+    index, histories, asked = a_world()
+    report = train(
+        histories,
+        index,
+        tmp_path / "wide.safetensors",
+        config=WideConfig(width=32, layers=1, feed=64, encoder_layers=1, dropout=0.0, longest=6),
+        settings=TrainingSettings(
+            epochs=50,
+            warm_up_steps=10,
+            average=0.9,
+            batch=4,
+            learning_rate=5e-3,
+            validation_share=0.0,
+            drop_history=0.0,
+            threads=1,
+        ),
+    )
+    found = load_checkpoint(report.checkpoint, index)
+    assert isinstance(found.model, Wide)
+    rows = list(recommend(report.checkpoint, index, asked, k=3, width=8, backend="torch:cpu"))
+    right = [row.items[0].item == f"i{(n + 5) % 12}" for n, row in enumerate(rows)]
+    assert sum(right) >= 10
+    reading = found.model.read(torch.full((2, 1, 3), -1), torch.zeros(2, dtype=torch.int64))
+    beams = search_freely(found.model, reading, 50)
+    assert beams.tokens.shape == (2, 50, 3)
+    assert torch.equal(beams.tokens[0], beams.tokens[1])
+
+
+def test_a_changed_model_is_read_again():
+    torch.manual_seed(0)
+    model = Wide(WideConfig(width=32, feed=48, longest=4), (3, 4, 5)).eval()
+    reading = model.read(torch.zeros(1, 1, 3, dtype=torch.int64), torch.ones(1, dtype=torch.int64))
+    before = search_freely(model, reading, 5)
+    with torch.no_grad():
+        model.heads[0].weight.mul_(-1.0)
+    after = search_freely(model, reading, 5)
+    assert not torch.equal(before.scores, after.scores)
