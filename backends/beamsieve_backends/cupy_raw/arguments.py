@@ -131,7 +131,7 @@ FILTER = np.dtype(
             (name, _INT)
             for name in (
                 *("out_words", "bit_words", "row_words", "index_bytes", "part_bytes"),
-                *("leaf_bytes", "blooms", "staged"),
+                *("leaf_bytes", "blooms", "staged", "whole_rows"),
             )
         ),
     ],

@@ -101,6 +101,7 @@ class StepCall:
             bits,
             (B, M, words),
             M * per_beam,
+            self.table.listed,
         )
         self.fields.update(eligible=self.device.address(bits), eligible_words=words)
 

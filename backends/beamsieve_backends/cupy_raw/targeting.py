@@ -22,6 +22,9 @@ MOST_BLOOMS = 8
 STAGED_BYTES = 96 << 10
 """Bloom tables of one request up to this size are kept in shared memory."""
 
+WHOLE_ROW_WORDS = 512
+"""Bitmap rows up to so many words of 32 tokens are filtered by one warp each."""
+
 
 @dataclass(frozen=True)
 class DeviceMatchers:
@@ -192,6 +195,7 @@ def launch_filter(
     out: Any,
     shape: tuple[int, int, int],
     expected: float,
+    listed: bool,
 ) -> None:
     """filter_rows: bits for every position of every beam, into ``out`` uint32 [B, M, words].
 
@@ -203,10 +207,16 @@ def launch_filter(
         out: where the bits go.
         shape: B, M and words per beam.
         expected: how many words per request are likely.
+        listed: whether the table is in the list layout.
     """
     B, M, words = shape
     staged = requests.staged_bytes <= STAGED_BYTES
-    fields: dict[str, Any] = {**requests.fields, "staged": int(staged)}
+    whole_rows = not listed and words <= WHOLE_ROW_WORDS
+    fields: dict[str, Any] = {
+        **requests.fields,
+        "staged": int(staged),
+        "whole_rows": int(whole_rows),
+    }
     bloom = np.zeros(MOST_BLOOMS, arguments.BLOOM)
     bit_words = 0
     if matchers is not None:
@@ -228,8 +238,9 @@ def launch_filter(
     )
     shared = 4 * 64 + _padded(4 * (M + 1)) + _padded(8 * bit_words) + _padded(4 * bit_words)
     shared += requests.staged_bytes if staged else 0
+    shared += _padded(4 * 16 * (words + 2)) if whole_rows else 0
     most = max(1, device.multiprocessors * 4 // B)
-    blocks = max(1, min(most, int(-(-expected // 16))))
+    blocks = max(1, min(most, int(-(-(M if whole_rows else expected) // 16))))
     device.launch("filter_rows", (blocks, B), shared, values)
 
 

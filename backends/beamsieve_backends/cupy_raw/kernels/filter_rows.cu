@@ -10,9 +10,12 @@
 // one entry per nibble, and passes if a signature is left; it stops once none is. There is no loop
 // over signatures, and a warp's look-ups never share a bank: the 16 entries of a nibble fill them.
 //
-// Grid (blocks per request, B); a warp to 32 positions. The request's masks are in shared memory
-// once per block; bits go before Bloom; words that ask nothing are never read. A part's bits and Bloom
-// words lie side by side in one row.
+// Grid (blocks per request, B). List layout: a warp to 32 entries of a beam. Bitmap layout: a warp to a
+// beam (`whole_rows`), whose entries it tests 32 at a time and then deals out to the positions of their
+// tokens; in a large codebook a warp to 32 positions. The request's masks are in shared memory once
+// per block; bits go before Bloom; words that ask nothing are never read. A part's bits and Bloom words lie
+// side by side in one row, and several words are on their way before the first is looked at. Entries
+// with equal rows sit side by side mostly, where their loads are one.
 
 constexpr int MOST_BLOOMS = 8;
 
@@ -40,6 +43,7 @@ struct Filter {
     int out_words;
     int bit_words, row_words, index_bytes, part_bytes, leaf_bytes, blooms;
     int staged;                // whether the Bloom tables fit in shared memory
+    int whole_rows;            // bitmap layout: whether a warp takes a beam; 0 in the list layout
 };
 
 // The first of leaves[low : high) that is at least `leaf`.
@@ -74,6 +78,21 @@ struct Asked {
     u64* ruled_out;  // the Bloom tables, one after another
 };
 
+constexpr int AHEAD = 4;
+
+// Whether a row has all bits that are asked for.
+__device__ __forceinline__ bool passes_bits(const Asked& asked, int count, const u64* row, bool wanted) {
+    for (int from = 0; from < count && wanted; from += AHEAD) {
+        u64 word[AHEAD];
+#pragma unroll
+        for (int k = 0; k < AHEAD; ++k) word[k] = from + k < count ? row[asked.word[from + k]] : ~0ull;
+#pragma unroll
+        for (int k = 0; k < AHEAD; ++k)
+            if (from + k < count) wanted = wanted && (asked.bits[from + k] & ~word[k]) == 0;
+    }
+    return wanted;
+}
+
 // Whether a signature of the request lies within a Bloom row. All lanes of the warp call it together;
 // only lanes that want to know look anything up.
 __device__ __forceinline__ bool passes_bloom(const Bloom& bloom, const u64* table, int count, const u64* row, bool wanted) {
@@ -83,18 +102,98 @@ __device__ __forceinline__ bool passes_bloom(const Bloom& bloom, const u64* tabl
         const u64 all = here == 64 ? ~0ull : (1ull << here) - 1;
         const u64* place = table + static_cast<i64>(group) * bloom.words * 256;
         u64 ruled_out = wanted && !passes ? 0 : all;
-        for (int w = 0; w < bloom.words; ++w) {
+        for (int from = 0; from < bloom.words; from += AHEAD) {
             if (!__any_sync(EVERY_LANE, ruled_out != all)) break;
-            const u64 word = ruled_out != all ? row[bloom.offset + w] : 0;
-            if (ruled_out != all) {
+            u64 word[AHEAD];
 #pragma unroll
-                for (int k = 0; k < 16; ++k) ruled_out |= place[k * 16 + static_cast<int>(word >> (4 * k) & 15)];
+            for (int k = 0; k < AHEAD; ++k) word[k] = ruled_out != all && from + k < bloom.words ? row[bloom.offset + from + k] : 0;
+#pragma unroll
+            for (int k = 0; k < AHEAD; ++k) {
+                if (from + k >= bloom.words) break;
+                if (ruled_out != all) {
+#pragma unroll
+                    for (int n = 0; n < 16; ++n) ruled_out |= place[n * 16 + static_cast<int>(word[k] >> (4 * n) & 15)];
+                }
+                place += 256;
             }
-            place += 256;
         }
         passes |= ruled_out != all;
     }
     return passes;
+}
+
+// Whether the request may go on to an entry. All lanes of the warp call it together, each with an entry
+// of its own, or with none (-1).
+__device__ __forceinline__ bool passes_entry(const Filter& filter, const Asked& asked, int b, i64 entry) {
+    const bool there = entry >= 0 && passes_set(filter, b, entry);
+    i64 part = entry, parts_end = entry + 1;
+    if (there && filter.part_starts != nullptr) {
+        part = integer_at(filter.part_starts, filter.part_bytes, entry);
+        parts_end = integer_at(filter.part_starts, filter.part_bytes, entry + 1);
+    }
+    const int asked_words = *asked.words;
+    bool passes = false;
+    while (__any_sync(EVERY_LANE, there && !passes && part < parts_end)) {
+        bool open = there && !passes && part < parts_end;
+        const u64* row = nullptr;
+        if (open && filter.rows != nullptr) {
+            row = filter.rows + integer_at(filter.index, filter.index_bytes, part) * filter.row_words;
+            open = passes_bits(asked, asked_words, row, open);
+        }
+        const u64* table = asked.ruled_out;
+        for (int i = 0; i < filter.blooms; ++i) {
+            const Bloom& bloom = filter.bloom[i];
+            const u32 size = bloom.groups * bloom.words * 256;
+            const int signatures = bloom.count[b];
+            if (signatures > 0)
+                open = passes_bloom(bloom, filter.staged ? table : bloom.ruled_out + static_cast<i64>(b) * size, signatures, row, open);
+            table += size;
+        }
+        passes |= open;
+        ++part;
+    }
+    return passes;
+}
+
+// The bits of `source`, from bit 0 on, at the places of the set bits of `places`.
+__device__ __forceinline__ u32 deal_out(u32 source, u32 places) {
+    u32 dealt = 0;
+    for (; places != 0 && source != 0; source >>= 1) {
+        if (source & 1u) dealt |= places & (0u - places);
+        places &= places - 1;
+    }
+    return dealt;
+}
+
+// A beam's bits by a warp, bitmap layout; `passed` holds a word per 32 tokens, and one more.
+__device__ __forceinline__ void filter_beam(const Filter& filter, const Asked& asked, int b, i64 beam, u32* passed) {
+    const Step& step = filter.step;
+    const i64 row = step.in_rows[beam];
+    const Range range = range_of(step.table.starts, row);
+    const u32 size = range.size();
+    for (u32 from = 0; from < size; from += 32) {
+        const u32 j = from + lane_id();
+        const u32 mask = __ballot_sync(EVERY_LANE, passes_entry(filter, asked, b, j < size ? range.begin + j : -1));
+        if (lane_id() == 0) passed[from >> 5] = mask;
+    }
+    if (lane_id() == 0) passed[(size + 31) >> 5] = 0;
+    __syncwarp();
+    const u32* const valid = reinterpret_cast<const u32*>(step.table.bitmap + row * step.table.words);
+    u32 before = 0;
+    for (int from = 0; from < filter.out_words; from += 32) {
+        const int w = from + lane_id();
+        const u32 places = w < filter.out_words ? valid[w] : 0;
+        const u32 upto = before + warp_scan(static_cast<u32>(__popc(places)));
+        const u32 first = upto - static_cast<u32>(__popc(places));
+        before = __shfl_sync(EVERY_LANE, upto, 31);
+        if (places != 0) {
+            const u64 two = passed[first >> 5] | static_cast<u64>(passed[(first >> 5) + 1]) << 32;
+            filter.out[beam * filter.out_words + w] = deal_out(static_cast<u32>(two >> (first & 31)), places);
+        } else if (w < filter.out_words) {
+            filter.out[beam * filter.out_words + w] = 0;
+        }
+    }
+    __syncwarp();
 }
 
 __global__ void __launch_bounds__(THREADS) filter_rows(const __grid_constant__ Filter filter) {
@@ -115,6 +214,7 @@ __global__ void __launch_bounds__(THREADS) filter_rows(const __grid_constant__ F
     if (filter.staged)
         for (int i = 0; i < filter.blooms; ++i) table_words += filter.bloom[i].groups * filter.bloom[i].words * 256;
     asked.ruled_out = carver.take<u64>(table_words);
+    u32* const passed = carver.take<u32>(filter.whole_rows ? WARPS * (filter.out_words + 2) : 0);
 
     if (threadIdx.x == 0) {
         int count = 0;
@@ -136,8 +236,14 @@ __global__ void __launch_bounds__(THREADS) filter_rows(const __grid_constant__ F
             at += size;
         }
     }
-    // Where each beam's chunks begin, as in score_rows.
     const int count = static_cast<int>(step.in_count[b]);
+    if (filter.whole_rows) {
+        __syncthreads();
+        for (int m = blockIdx.x * WARPS + warp_id(); m < count; m += gridDim.x * WARPS)
+            if (!step.in_finished[first_beam + m]) filter_beam(filter, asked, b, first_beam + m, passed + warp_id() * (filter.out_words + 2));
+        return;
+    }
+    // Where each beam's chunks begin, as in score_rows.
     const int each = (beams + THREADS - 1) / THREADS;
     u32 mine = 0, total;
     for (int i = 0; i < each; ++i) {
@@ -160,8 +266,6 @@ __global__ void __launch_bounds__(THREADS) filter_rows(const __grid_constant__ F
     }
     if (threadIdx.x == 0) offset[beams] = total;
     __syncthreads();
-
-    const int asked_words = *asked.words;
     for (u32 chunk = blockIdx.x * WARPS + warp_id(); chunk < total; chunk += gridDim.x * WARPS) {
         int low = 0, high = beams - 1;
         while (low < high) {
@@ -178,33 +282,7 @@ __global__ void __launch_bounds__(THREADS) filter_rows(const __grid_constant__ F
         } else if (p < static_cast<u32>(step.vocabulary) && is_valid(step.table, table_row, p)) {
             entry = entry_at(step, table_row, start_of(step.table.starts, table_row), p);
         }
-        bool there = entry >= 0 && passes_set(filter, b, entry);
-        i64 part = entry, parts_end = entry + 1;
-        if (there && filter.part_starts != nullptr) {
-            part = integer_at(filter.part_starts, filter.part_bytes, entry);
-            parts_end = integer_at(filter.part_starts, filter.part_bytes, entry + 1);
-        }
-        bool passes = false;
-        while (__any_sync(EVERY_LANE, there && !passes && part < parts_end)) {
-            bool open = there && !passes && part < parts_end;
-            const u64* row = nullptr;
-            if (open && filter.rows != nullptr) {
-                row = filter.rows + integer_at(filter.index, filter.index_bytes, part) * filter.row_words;
-                for (int w = 0; w < asked_words && open; ++w) open = (asked.bits[w] & ~row[asked.word[w]]) == 0;
-            }
-            const u64* table = asked.ruled_out;
-            for (int i = 0; i < filter.blooms; ++i) {
-                const Bloom& bloom = filter.bloom[i];
-                const u32 size = bloom.groups * bloom.words * 256;
-                const int signatures = bloom.count[b];
-                if (signatures > 0)
-                    open = passes_bloom(bloom, filter.staged ? table : bloom.ruled_out + static_cast<i64>(b) * size, signatures, row, open);
-                table += size;
-            }
-            passes |= open;
-            ++part;
-        }
-        const u32 mask = __ballot_sync(EVERY_LANE, passes);
+        const u32 mask = __ballot_sync(EVERY_LANE, passes_entry(filter, asked, b, entry));
         if (lane_id() == 0) filter.out[(first_beam + low) * filter.out_words + chunk - offset[low]] = mask;
     }
 }
