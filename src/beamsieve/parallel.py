@@ -12,7 +12,7 @@ from beamsieve.errors import InputError
 Task = TypeVar("Task")
 Result = TypeVar("Result")
 
-BLOCK_ROWS = 1 << 16
+BLOCK_ROWS = 1 << 15
 """Rows that one pass works on at a time, so that what it writes is still in the cache for the next.
 """
 

@@ -70,8 +70,8 @@ def _integers(items: ItemIds, ids: Any) -> Asked | None:
         listed = np.fromiter((one if is_id(one) else 0 for one in ids), np.int64, len(ids))
     known, place = np.unique(listed, return_inverse=True)
     last_known, own = len(known) - 1, items.numpy()
-    # Most items are none of those asked for, which a small table of hashes tells at once.
-    bits = max(16, (8 * len(known)).bit_length())
+    # Most items are none of those asked for, which a table of hashes tells at once.
+    bits = max(16, (32 * len(known)).bit_length())
     marked = np.zeros(1 << bits, np.bool_)
     marked[_hashes(known, bits)] = True
 

@@ -6,6 +6,7 @@ The sizes of everything are known first; then threads write into the final array
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
 from functools import partial
 
 import numpy as np
@@ -15,10 +16,13 @@ from beamsieve import parallel
 from beamsieve.index.layouts import dense_bitmap, dense_ranks
 from beamsieve.index.levels import Level
 from beamsieve.index.starts import (
+    BLOCKS,
+    SPAN,
     WORD,
     RowStarts,
     bit_words,
     fill_bits,
+    kind_bytes,
     sampled_places,
     start_candidates,
 )
@@ -52,54 +56,81 @@ def make_tables(
         threads: how many to use; the tables are the same with any number.
         progress: called with how much is done, and how much there is.
     """
-    widest = _widest(levels, threads)
-    candidates = parallel.run(lambda level: start_candidates(level.row_starts), levels, threads)
+    scans = _scan(levels, threads)
     tables: list[StepTable] = []
     jobs: list[Job] = []
     for step, (level, layout) in enumerate(zip(levels, layouts, strict=True), 1):
-        starts, filling = _starts(level, candidates[step - 1])
+        starts, filling = _starts(level, scans[step - 1])
         rows, entries = starts.rows, starts.entries
         dense = (layout or best_layout(rows, entries, level.vocabulary)) == "dense"
         table = _dense if dense else _sparse
-        made, more = table(step, level, starts, widest[step - 1])
+        made, more = table(step, level, starts, scans[step - 1].widest)
         tables.append(made)
         jobs += [*filling, *more]
     parallel.run(lambda job: job(), jobs, threads, progress)
     return tuple(tables)
 
 
-def _widest(levels: Sequence[Level], threads: int | None) -> list[int]:
-    """The most entries of any row, per table."""
+@dataclass
+class _Scan:
+    """What a table's row starts are like: its widest row, z, and the exceptions of every K."""
+
+    widest: int = 0
+    gap: int = 0
+    exceptional: dict[int, int] = field(default_factory=lambda: dict.fromkeys(BLOCKS, 0))
+
+    def add(self, starts: NDArray[np.integer], following: NDArray[np.integer]) -> None:
+        """Look at some rows; ``following`` are the starts from the second row on."""
+        counts = following - starts[: len(following)]
+        if len(counts):
+            self.widest = max(self.widest, int(counts.max()))
+            self.gap |= int(counts.min()) == 0
+        for block in BLOCKS:
+            first, last = starts[::block], starts[block - 1 :: block]
+            spans = last - first[: len(last)]
+            self.exceptional[block] += int(np.count_nonzero(spans >= SPAN))
+            if len(last) < len(first):
+                self.exceptional[block] += int(starts[-1] - first[-1] >= SPAN)
+
+
+def _scan(levels: Sequence[Level], threads: int | None) -> list[_Scan]:
     tasks = [
         (number, *piece)
         for number, level in enumerate(levels)
-        for piece in parallel.pieces(len(level.row_starts) - 1, _CHUNK)
+        for piece in parallel.pieces(len(level.row_starts), _CHUNK)
     ]
 
-    def most(task: tuple[int, int, int]) -> int:
+    def look(task: tuple[int, int, int]) -> _Scan:
         number, start, stop = task
-        starts = levels[number].row_starts
-        return max(
-            int(np.subtract(starts[first + 1 : last + 1], starts[first:last]).max())
-            for first, last in parallel.blocks(start, stop)
-        )
+        starts, found = levels[number].row_starts, _Scan()
+        for first, last in parallel.blocks(start, stop):
+            found.add(starts[first:last], starts[first + 1 : last + 1])
+        return found
 
-    widest = [0] * len(levels)
-    for task, found in zip(tasks, parallel.run(most, tasks, threads), strict=True):
-        widest[task[0]] = max(widest[task[0]], found)
-    return widest
+    scans = [_Scan() for _ in levels]
+    for (number, _, _), found in zip(tasks, parallel.run(look, tasks, threads), strict=True):
+        whole = scans[number]
+        whole.widest = max(whole.widest, found.widest)
+        whole.gap |= found.gap
+        for block in BLOCKS:
+            whole.exceptional[block] += found.exceptional[block]
+    return scans
 
 
-def _starts(level: Level, candidates: dict[str, int]) -> tuple[RowStarts, list[Job]]:
+def _starts(level: Level, scan: _Scan) -> tuple[RowStarts, list[Job]]:
     """The row starts in the kind of fewest bytes, and what fills them."""
-    rows, entries = len(level.row_starts) - 1, len(level.tokens)
+    rows, entries, gap = len(level.row_starts) - 1, len(level.tokens), scan.gap
+    if gap:  # the rows' places are no longer their starts
+        candidates = start_candidates(level.row_starts)
+    else:
+        candidates = kind_bytes(rows, entries, gap, scan.exceptional)
     kind = min(candidates, key=candidates.__getitem__)
     if kind == "identity":
         return RowStarts(rows, entries, candidates=candidates), []
     if kind == "plain":
         return RowStarts(rows, entries, level.row_starts, candidates=candidates), []
     block = int(kind.removeprefix("sampled/"))
-    gap, samples, exceptions = sampled_places(level.row_starts, block)
+    samples, exceptions = sampled_places(level.row_starts, block, gap)
     bits = np.zeros(bit_words(rows, entries, gap), np.uint64)
     jobs: list[Job] = [
         partial(_fill_bits, level.row_starts, gap, bits, *piece)

@@ -21,6 +21,32 @@ _PART = 1 << 19
 
 
 @dataclass(frozen=True)
+class Steps:
+    """A number per position that changes at some of them only.
+
+    Attributes:
+        places: int64 [steps], ascending; from which positions on the number is another.
+        totals: int64 [steps + 1]; the number before the first place, and from each on.
+    """
+
+    places: Places
+    totals: Places
+
+    @classmethod
+    def of(cls, places: Places, amounts: Places) -> Steps:
+        """From 0, changed by an amount from each place on."""
+        order = np.argsort(places, kind="stable")
+        totals = np.concatenate([[0], np.cumsum(amounts[order])])
+        return cls(places[order], totals)
+
+    def over(self, start: int, stop: int) -> Places:
+        """int64 [stop - start]; the number at each position."""
+        first, last = np.searchsorted(self.places, [start + 1, stop])
+        cuts = np.concatenate([[start], self.places[first:last], [stop]])
+        return np.repeat(self.totals[first : last + 1], np.diff(cuts))
+
+
+@dataclass(frozen=True)
 class Merge:
     """What becomes of an array of ``old`` entries.
 
@@ -45,29 +71,22 @@ class Merge:
         return self.at - np.searchsorted(self.deleted, self.at) + np.arange(len(self.at))
 
     def moved(self, places: Places) -> Places:
-        """Where old entries that stay are found afterwards."""
+        """Where old entries are found afterwards; for a deleted one, where it would be."""
         gone = np.searchsorted(self.deleted, places)
         return places - gone + np.searchsorted(self.at, places, side="right")
 
     @cached_property
-    def _steps(self) -> tuple[Places, Places]:
-        """New positions from which on the old ones lie ahead by another number, and that number."""
-        behind = self.deleted - np.arange(len(self.deleted))
-        behind += np.searchsorted(self.at, self.deleted, side="right")
-        places = np.concatenate([self.inserted + 1, behind])
-        order = np.argsort(places, kind="stable")
-        ahead = np.ones(len(places), np.int64)
-        ahead[: len(self.at)] = -1
-        return places[order], np.concatenate([[0], np.cumsum(ahead[order])])
+    def _ahead(self) -> Steps:
+        """By how much the old position of an entry lies ahead of its new one."""
+        places = np.concatenate([self.inserted + 1, self.moved(self.deleted)])
+        return Steps.of(places, np.repeat([-1, 1], [len(self.at), len(self.deleted)]))
 
     def sources(self, start: int, stop: int) -> Places:
-        """int64 [stop - start]; the old position of each new one; any where one was inserted."""
-        places, ahead = self._steps
-        first, last = np.searchsorted(places, [start + 1, stop])
-        cuts = np.concatenate([[start], places[first:last], [stop]])
-        found = np.repeat(ahead[first : last + 1], np.diff(cuts))
-        found += np.arange(start, stop)
-        return np.clip(found, 0, max(0, self.old - 1), out=found)
+        """int64 [stop - start], ascending; the old position of each new entry.
+
+        For an inserted one it is the position in front of which it went.
+        """
+        return self._ahead.over(start, stop) + np.arange(start, stop)
 
     def take(
         self,
@@ -105,57 +124,69 @@ class LevelChange:
     rows: Places
 
 
-def change_of_rows(
-    readers: Sequence[TableReader], sids: NDArray[np.int32], gone: Places
-) -> tuple[list[LevelChange], Places, NDArray[np.bool_]]:
+@dataclass(frozen=True)
+class Found:
+    """Where prefixes of one length stand in a table.
+
+    Attributes:
+        place: int64 [n]; the entry of each, or the one in front of which it would go.
+        here: bool [n]; whether the table has it.
+        new: bool [n]; whether it is to be inserted: the first of equal ones that are not there.
+        parents: int64 [n]; the row of each, -1 where that is not there, either.
+    """
+
+    place: Places
+    here: NDArray[np.bool_]
+    new: NDArray[np.bool_]
+    parents: Places
+
+
+def locate(readers: Sequence[TableReader], sids: NDArray[np.int32]) -> list[Found]:
+    """Where the prefixes of ``sids`` (int32 [n, L], ascending and distinct) stand, per table."""
+    count = len(sids)
+    differs = np.arange(count) == 0  # whether the prefix is another than the one before
+    row, known = np.zeros(count, np.int64), np.ones(count, np.bool_)
+    found: list[Found] = []
+    for level, reader in enumerate(readers):
+        place = np.empty(count, np.int64)
+        here = np.zeros(count, np.bool_)
+        place[known], here[known] = reader.find(row[known], sids[known, level])
+        place[~known] = reader.table.starts.start(row[~known])
+        differs[1:] |= sids[1:, level] != sids[:-1, level]
+        found.append(Found(place, here, differs & ~here, np.where(known, row, -1)))
+        row, known = place, here
+    return found
+
+
+def changes_of(
+    readers: Sequence[TableReader], sids: NDArray[np.int32], found: Sequence[Found], gone: Places
+) -> list[LevelChange]:
     """How every table changes when semantic IDs come and leaves go.
 
     Args:
         readers: of the tables, none of which has an empty row.
         sids: int32 [n, L]; ascending and distinct.
-        gone: int64; the leaves to delete that none of ``sids`` keeps, ascending.
-
-    Returns:
-        The changes; for each of ``sids``, the leaf that it is, or in front of which it goes; and
-        whether it is there already.
+        found: where they stand.
+        gone: int64, ascending; the leaves to delete, none of them in ``sids``.
     """
-    count = len(sids)
-    new_prefix = np.ones(count, np.bool_)  # whether it differs from the prefix before
-    new_prefix[1:] = False
-    row, known = np.zeros(count, np.int64), np.ones(count, np.bool_)
-    found: list[tuple[Places, NDArray[np.bool_], NDArray[np.bool_], Places]] = []
-    for level, reader in enumerate(readers):
-        place = np.empty(count, np.int64)
-        here = np.zeros(count, np.bool_)
-        if known.any():
-            place[known], here[known] = reader.find(row[known], sids[known, level])
-        place[~known] = reader.table.starts.start(row[~known])
-        new_prefix[1:] |= sids[1:, level] != sids[:-1, level]
-        found.append((place, here, new_prefix & ~here, np.where(known, row, -1)))
-        row, known = place, here
-    changes: list[tuple[Merge, NDArray[np.bool_], Places]] = []
-    for reader, (place, _, inserted, parents) in zip(
-        reversed(readers), reversed(found), strict=True
-    ):
-        changes.insert(0, (Merge(reader.table.entries, gone, place[inserted]), inserted, parents))
+    merges: list[Merge] = []
+    for reader, level in zip(reversed(readers), reversed(found), strict=True):
+        merges.insert(0, Merge(reader.table.entries, gone, level.place[level.new]))
         rows, lost = np.unique(reader.rows_of(gone), return_counts=True)
         starts = reader.table.starts
         empty = lost == starts.start(rows + 1) - starts.start(rows)
         # A row that gets an entry stays, and so does what leads to it.
-        gone = np.setdiff1d(rows[empty], parents[inserted], assume_unique=False)
-    full = []
-    new_rows = np.zeros(count, np.int64)
-    for level, (merge, inserted, parents) in enumerate(changes):
-        full.append(
-            LevelChange(merge, sids[inserted, level], parents[inserted], new_rows[inserted])
-        )
-        place, here = found[level][0], found[level][1]
+        gone = np.setdiff1d(rows[empty], level.parents[level.new])
+    changes = []
+    rows = np.zeros(len(sids), np.int64)
+    for number, (merge, level) in enumerate(zip(merges, found, strict=True)):
+        new = level.new
+        changes.append(LevelChange(merge, sids[new, number], level.parents[new], rows[new]))
         # Where each prefix is found afterwards: an old entry has moved, a new one has its place.
-        number = np.cumsum(inserted) - 1
-        new_rows = np.where(here, merge.moved(place), 0)
-        if len(merge.at):
-            new_rows = np.where(here, new_rows, merge.inserted[np.maximum(number, 0)])
-    return full, row, known
+        rows = np.zeros(len(sids), np.int64)
+        rows[level.here] = merge.moved(level.place[level.here])
+        rows[~level.here] = merge.inserted[np.cumsum(new)[~level.here] - 1]
+    return changes
 
 
 def changed_level(
@@ -170,8 +201,9 @@ def changed_level(
     def fill(part: tuple[int, int]) -> None:
         for start, stop in parallel.blocks(*part):
             sources = merge.sources(start, stop)
-            low, high = int(sources[0]), int(sources[-1]) + 1
-            low, high = min(low, int(sources.min())), max(high, int(sources.max()) + 1)
+            low, high = int(sources[0]), min(int(sources[-1]) + 1, table.entries)
+            if low == high:  # behind all old ones
+                continue
             sources -= low
             np.take(reader.tokens(low, high), sources, out=made.tokens[start:stop], mode="clip")
             np.take(reader.starts_a_row(low, high), sources, out=first[start:stop], mode="clip")

@@ -46,24 +46,26 @@ def user_codebooks(index: Index) -> tuple[int, ...]:
     return tuple(size - 1 for size in index.codebooks[:-1])
 
 
-def removed_pairs(index: Index, change: Change) -> Places:
+def removed_pairs(index: Index, change: Change, threads: int | None) -> Places:
     """int64, ascending; the pairs to remove."""
     found = [np.zeros(0, np.int64)]
     if is_catalog(change.remove):
-        found.append(_listed_pairs(index, change.remove, change.on_missing))
+        found.append(_listed_pairs(index, change.remove, change.on_missing, threads))
     elif change.remove is not None:
-        found.append(_pairs_of_items(index, change.remove, change.on_missing))
+        found.append(_pairs_of_items(index, change.remove, change.on_missing, threads))
     if change.remove_sids is not None:
         found.append(_pairs_of_sids(index, change.remove_sids, change.on_missing))
     return np.unique(np.concatenate(found))
 
 
-def _pairs_of_items(index: Index, remove: Iterable[Any], on_missing: OnMissing) -> Places:
+def _pairs_of_items(
+    index: Index, remove: Iterable[Any], on_missing: OnMissing, threads: int | None
+) -> Places:
     """All pairs of these items."""
     if isinstance(remove, (str, bytes)) or not isinstance(remove, Iterable):
         raise InputError(f"remove is {remove!r}; give a list of item ids, or a Catalog of pairs.")
     ids = remove if isinstance(remove, np.ndarray) else list(remove)
-    numbers = index.items.find(ids)
+    numbers = index.items.find(ids, threads)
     missing = np.flatnonzero(numbers < 0)
     if len(missing) and on_missing == "raise":
         raise CatalogError(
@@ -122,10 +124,12 @@ def _pairs_of_sids(index: Index, sids: ArrayLike, on_missing: OnMissing) -> Plac
     return np.repeat(starts[leaves] - np.cumsum(counts) + counts, counts) + np.arange(counts.sum())
 
 
-def _listed_pairs(index: Index, pairs: Catalog, on_missing: OnMissing) -> Places:
+def _listed_pairs(
+    index: Index, pairs: Catalog, on_missing: OnMissing, threads: int | None
+) -> Places:
     """These very pairs."""
     leaves = _leaves_of(index, pairs.sids, pairs.source, on_missing)
-    numbers = index.items.find(pairs.items.values)
+    numbers = index.items.find(pairs.items.values, threads)
     if pairs.row_items is not None:
         numbers = numbers[pairs.row_items]
     counts, held = index.items_of_leaves(np.maximum(leaves, 0))

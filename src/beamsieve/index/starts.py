@@ -175,15 +175,21 @@ def start_candidates(starts: NDArray[np.integer]) -> dict[str, int]:
 
     ``starts`` are integers [rows + 1]. "identity" is there only where it holds.
     """
-    rows, entries = len(starts) - 1, int(starts[-1])
     gap = _gap(starts)
+    exceptional = {
+        block: int(np.count_nonzero(_spans(starts, block, gap) >= SPAN)) for block in BLOCKS
+    }
+    return kind_bytes(len(starts) - 1, int(starts[-1]), gap, exceptional)
+
+
+def kind_bytes(rows: int, entries: int, gap: int, exceptional: Mapping[int, int]) -> dict[str, int]:
+    """The bytes of every kind, by name; ``exceptional`` blocks by their K."""
     candidates = {"plain": (rows + 1) * starts_dtype(entries).itemsize}
     if rows == entries and not gap:
         candidates["identity"] = 0
     words = bit_words(rows, entries, gap)
     for block in BLOCKS:
-        exceptional = int(np.count_nonzero(_spans(starts, block, gap) >= SPAN))
-        numbers = -(-(rows + 1) // block) + exceptional * block
+        numbers = -(-(rows + 1) // block) + exceptional[block] * block
         size = words * 8 + numbers * starts_dtype(entries + gap * rows).itemsize
         candidates[f"sampled/{block}"] = size
     return candidates
@@ -208,7 +214,7 @@ def encode_starts(starts: NDArray[np.integer], kind: str | None = None) -> RowSt
     bits = np.zeros(bit_words(rows, entries, gap), np.uint64)
     for first in range(0, len(bits), _CHUNK_WORDS):
         fill_bits(starts, gap, bits, first, first + _CHUNK_WORDS)
-    samples, exceptions = _samples(starts, block, gap)
+    samples, exceptions = sampled_places(starts, block, gap)
     return RowStarts(
         rows,
         entries,
@@ -278,16 +284,9 @@ def _spans(starts: NDArray[np.integer], block: int, gap: int) -> NDArray[np.int6
 
 
 def sampled_places(
-    starts: NDArray[np.integer], block: int
-) -> tuple[int, NDArray[np.signedinteger], NDArray[np.signedinteger]]:
-    """What the kind sampled holds beside its bits: z, ``samples`` and ``exceptions``."""
-    gap = _gap(starts)
-    return (gap, *_samples(starts, block, gap))
-
-
-def _samples(
     starts: NDArray[np.integer], block: int, gap: int
 ) -> tuple[NDArray[np.signedinteger], NDArray[np.signedinteger]]:
+    """What the kind sampled holds beside its bits: ``samples`` and ``exceptions``."""
     rows, entries = len(starts) - 1, int(starts[-1])
     dtype = starts_dtype(entries + gap * rows)
     samples = _first_places(starts, block, gap).astype(dtype)

@@ -20,7 +20,7 @@ from beamsieve.catalog.validate import Progress
 from beamsieve.errors import CatalogError, InputError
 from beamsieve.index.build import LayoutChoice, forced_layouts, numbered_by_appearance
 from beamsieve.index.fill import make_tables
-from beamsieve.index.merge import Merge, change_of_rows, changed_level
+from beamsieve.index.merge import Found, Merge, Steps, changed_level, changes_of, locate
 from beamsieve.index.parts import IndexParts, fingerprints
 from beamsieve.index.reader import Places, TableReader
 from beamsieve.index.removals import Change, is_catalog, removed_pairs, user_codebooks
@@ -66,7 +66,7 @@ def updated_parts(
     _check(index, change)
     report = progress or (lambda what, done, total: None)
     report("finding what changes", 0, 1)
-    removed = removed_pairs(index, change)
+    removed = removed_pairs(index, change, threads)
     report("finding what changes", 1, 1)
     added = _added_pairs(index, change.add)
     varied = index.leaf_count != index.tables[-1].entries
@@ -194,8 +194,8 @@ def _merged(
     readers = parallel.run(lambda table: TableReader(table, 1), index.tables, threads)
     starts = parts.leaf_starts
     leaf = removed if starts is None else np.searchsorted(starts, removed, side="right") - 1
-    # A first look only tells which leaves stay because a pair is added under them.
-    _, place, here = change_of_rows(readers, distinct, np.zeros(0, np.int64))
+    found = locate(readers, distinct)
+    place, here = found[-1].place, found[-1].here
     emptied, lost = np.unique(leaf, return_counts=True)
     held = np.ones(len(emptied), np.int64)
     if starts is not None:
@@ -203,7 +203,7 @@ def _merged(
     gone = np.setdiff1d(emptied[lost == held], place[here], assume_unique=True)
     if len(gone) == index.leaf_count and here.all():
         raise _nothing_left()
-    changes, _, _ = change_of_rows(readers, distinct, gone)
+    changes = changes_of(readers, distinct, found, gone)
 
     report("merging", 0, index.length + 3)
     levels = []
@@ -215,11 +215,15 @@ def _merged(
     tables = make_tables(levels, forced, threads)
     report("merging", index.length + 1, index.length + 3)
 
-    pairs = _new_pairs(index, removed, added, np.where(here, place, -1)[which])
+    known = index.items.find(added.items.values, threads)
+    leaves = np.where(here, place, -1)[which]
+    pairs = _new_pairs(index, removed, known[added.numbers], leaves)
     merge = Merge(index.pair_count, removed, _in_front_of(starts, place + here)[which[pairs]])
-    items, leaf_numbers, titles = _new_items(index, added, merge, pairs, threads)
+    items, leaf_numbers, titles = _new_items(index, added, known, merge, pairs, threads)
     counts = np.bincount(which[pairs], minlength=len(distinct))
-    leaf_starts = _new_leaf_starts(index, leaf, changes[-1].merge, place, here, counts)
+    leaf_starts = None
+    if merge.size > changes[-1].merge.size:
+        leaf_starts = _new_leaf_starts(starts, leaf, changes[-1].merge, found[-1], counts, threads)
     report("merging", index.length + 2, index.length + 3)
     made = IndexParts(
         tables=tables,
@@ -242,9 +246,11 @@ def _in_front_of(starts: NDArray[np.integer] | None, leaves: Places) -> Places:
     return leaves if starts is None else starts[leaves].astype(np.int64)
 
 
-def _new_pairs(index: Index, removed: Places, added: _Added, leaves: Places) -> Places:
-    """Which added pairs the index does not hold already; ``leaves`` are theirs, -1 for new ones."""
-    known = index.items.find(added.items.values)[added.numbers]
+def _new_pairs(index: Index, removed: Places, known: Places, leaves: Places) -> Places:
+    """Which added pairs the index does not hold already.
+
+    ``known`` are their items and ``leaves`` their leaves, -1 for new ones.
+    """
     asked = np.flatnonzero((leaves >= 0) & (known >= 0))
     counts, held = index.items_of_leaves(leaves[asked])
     owner = np.repeat(asked, counts)
@@ -255,11 +261,15 @@ def _new_pairs(index: Index, removed: Places, added: _Added, leaves: Places) -> 
 
 
 def _new_items(
-    index: Index, added: _Added, merge: Merge, pairs: Places, threads: int | None
+    index: Index,
+    added: _Added,
+    known: Places,
+    merge: Merge,
+    pairs: Places,
+    threads: int | None,
 ) -> tuple[ItemIds, NDArray[np.integer] | None, pa.Array | None]:
     """Items, the item number of each pair (None where each has its own), and titles."""
     old_numbers, old_count = index.parts.leaf_numbers, len(index.items)
-    known = index.items.find(added.items.values)
     if old_numbers is None:
         stays = ~np.isin(known, merge.deleted)
     else:
@@ -284,39 +294,36 @@ def _new_items(
 
 
 def _new_leaf_starts(
-    index: Index,
+    starts: NDArray[np.integer] | None,
     removed: Places,
     merge: Merge,
-    place: Places,
-    here: NDArray[np.bool_],
+    found: Found,
     counts: Places,
-) -> NDArray[np.int64] | None:
-    """Where each leaf's pairs begin; None where each has one.
+    threads: int | None,
+) -> NDArray[np.int64]:
+    """int64 [leaves + 1]; where each leaf's pairs begin.
 
     Args:
-        index: before.
+        starts: before; None where each leaf had one pair.
         removed: the leaf of each removed pair.
         merge: of the leaves.
-        place: for each semantic ID that pairs are added to, its leaf, where it is ``here``.
-        here: whether it was there.
-        counts: how many pairs are added to it.
+        found: where the semantic IDs stand that pairs are added to.
+        counts: how many pairs are added to each.
+        threads: how many to use.
     """
-    starts = index.parts.leaf_starts
-    if starts is None:
-        touched = np.concatenate([removed, place[here]])
-        by = np.concatenate([np.full(len(removed), -1), counts[here]])
-        order = np.argsort(touched, kind="stable")
-        leaves, first = np.unique(touched[order], return_index=True)
-        change = np.add.reduceat(by[order], first) if len(leaves) else by
-        stays = ~np.isin(leaves, merge.deleted)
-        if not change[stays].any() and (counts[~here] == 1).all():
-            return None
-        held = np.ones(index.leaf_count, np.int64)
-    else:
-        held = np.diff(starts)
-    np.subtract.at(held, removed, 1)
-    held[place[here]] += counts[here]
-    held = merge.take(held, counts[~here], None)
-    if (held == 1).all():
-        return None
-    return np.concatenate([[0], np.cumsum(held)])
+    earlier = merge.moved(removed) + ~np.isin(removed, merge.deleted)
+    later = np.concatenate([merge.moved(found.place[found.here]), merge.inserted]) + 1
+    shifts = Steps.of(
+        np.concatenate([earlier, later]),
+        np.concatenate([np.full(len(removed), -1), counts[found.here], counts[~found.here]]),
+    )
+    made = np.empty(merge.size + 1, np.int64)
+
+    def fill(part: tuple[int, int]) -> None:
+        for first, last in parallel.blocks(*part):
+            sources = merge.sources(first, last)
+            made[first:last] = sources if starts is None else starts[sources]
+            made[first:last] += shifts.over(first, last)
+
+    parallel.run(fill, parallel.pieces(len(made), 1 << 19), threads)
+    return made
