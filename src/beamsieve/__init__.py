@@ -8,23 +8,25 @@ beams = engine.search(score, widths=[50, 50, 50], batch=2)
 hits = engine.results(beams, k=10)
 """
 
-from beamsieve.catalog import Catalog
-from beamsieve.engine import Engine
-from beamsieve.errors import (
-    BackendError,
-    BeamsieveError,
-    CatalogError,
-    CheckpointError,
-    IndexFileError,
-    InputError,
-    RequestError,
-)
-from beamsieve.index import Index
-from beamsieve.interface import Beams, Candidates, Capabilities
-from beamsieve.plan import Plan
-from beamsieve.registry import list_backends
-from beamsieve.results import Hit, RequestHits
-from beamsieve.targeting import Attribute, UnreachableItemWarning
+TYPE_CHECKING = False  # as in typing, whose import takes longer than all that stands here
+if TYPE_CHECKING:
+    from beamsieve.catalog import Catalog
+    from beamsieve.engine import Engine
+    from beamsieve.errors import (
+        BackendError,
+        BeamsieveError,
+        CatalogError,
+        CheckpointError,
+        IndexFileError,
+        InputError,
+        RequestError,
+    )
+    from beamsieve.index import Index
+    from beamsieve.interface import Beams, Candidates, Capabilities
+    from beamsieve.plan import Plan
+    from beamsieve.registry import list_backends
+    from beamsieve.results import Hit, RequestHits
+    from beamsieve.targeting import Attribute, UnreachableItemWarning
 
 __all__ = [
     "Attribute",
@@ -47,3 +49,43 @@ __all__ = [
     "UnreachableItemWarning",
     "list_backends",
 ]
+
+# A name is imported when it is first asked for, so that the command line starts at once. The
+# imports above say the same to type checkers and editors.
+_HOME = {
+    "Attribute": "targeting",
+    "BackendError": "errors",
+    "Beams": "interface",
+    "BeamsieveError": "errors",
+    "Candidates": "interface",
+    "Capabilities": "interface",
+    "Catalog": "catalog",
+    "CatalogError": "errors",
+    "CheckpointError": "errors",
+    "Engine": "engine",
+    "Hit": "results",
+    "Index": "index",
+    "IndexFileError": "errors",
+    "InputError": "errors",
+    "Plan": "plan",
+    "RequestError": "errors",
+    "RequestHits": "results",
+    "UnreachableItemWarning": "targeting",
+    "list_backends": "registry",
+}
+
+
+if not TYPE_CHECKING:  # which would take any name for known
+
+    def __getattr__(name: str) -> object:
+        if name not in _HOME:
+            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        from importlib import import_module
+
+        value = getattr(import_module(f"{__name__}.{_HOME[name]}"), name)
+        globals()[name] = value  # asked for once
+        return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

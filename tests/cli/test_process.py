@@ -165,3 +165,10 @@ def test_a_full_disk_is_said_in_one_line(catalog, tmp_path):
     assert len(done.stderr.splitlines()) == 1
     assert "x.safetensors" in done.stderr
     assert names(tmp_path) == ["catalog.csv"]
+
+
+@pytest.mark.parametrize("words", ["--help", "--version", "build --help"])
+def test_help_that_nobody_reads_ends_as_all_output_does(words):
+    script = f"({shlex.quote(str(BEAMSIEVE))} {words}; echo $? >&2) | true"
+    done = subprocess.run(["bash", "-c", script], capture_output=True, text=True, check=False)
+    assert done.stderr.splitlines() == ["141"]

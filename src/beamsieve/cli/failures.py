@@ -22,7 +22,6 @@ from beamsieve.errors import BackendError, BeamsieveError
 
 FAILED = 1
 BAD_ARGUMENTS = 2
-INTERRUPTED = 130
 PIPE_CLOSED = 141
 TERMINATED = 143
 

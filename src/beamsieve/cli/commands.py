@@ -8,13 +8,14 @@ import signal
 import sys
 import traceback
 import warnings
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import Annotated, Any, NoReturn
 
 import typer
 from typer.core import TyperGroup
 
-from beamsieve.cli import failures
+from beamsieve.cli import failures, interrupts
 from beamsieve.cli.backends import backends, conformance
 from beamsieve.cli.bench import RAW_ARGUMENTS, bench
 from beamsieve.cli.catalogs import build, inspect, verify
@@ -56,18 +57,46 @@ class Commands(TyperGroup):
             failures.say(message)
         sys.exit(code or 0)
 
+    def make_context(self, *arguments: Any, **options: Any) -> Any:
+        """Read the arguments, and answer ``--help`` and ``--version``."""
+        with _last_line():
+            return super().make_context(*arguments, **options)
+
     def invoke(self, ctx: Any) -> Any:
-        """Run the command; Ctrl-C ends it with a line, a reader that has enough without one."""
+        """Run the command."""
+        raises = interrupts.raise_from_now()
         try:
-            result = super().invoke(ctx)
+            with _last_line():
+                return super().invoke(ctx)
+        finally:
+            if raises:
+                interrupts.end_at_once()
+
+
+@contextmanager
+def _last_line() -> Iterator[None]:
+    """Ctrl-C ends a command with a line, a reader that has enough without one."""
+    try:
+        try:
+            yield
+        except typer.Exit:
             sys.stdout.flush()
-        except KeyboardInterrupt:
-            failures.fail("interrupted; no half-written file is left.", failures.INTERRUPTED)
-        except BrokenPipeError:
-            # What is still buffered would be complained about at exit.
-            os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
-            raise typer.Exit(failures.PIPE_CLOSED) from None
-        return result
+            raise
+        sys.stdout.flush()
+    except KeyboardInterrupt:
+        failures.fail(interrupts.LINE, interrupts.CODE)
+    except BrokenPipeError:
+        _leave_pipe()
+    except SystemExit as error:
+        if not isinstance(error.__context__, BrokenPipeError):
+            raise
+        _leave_pipe()  # rich printed the help, and exits with 1 there
+
+
+def _leave_pipe() -> NoReturn:
+    # What is still buffered would be complained about at exit.
+    os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+    raise typer.Exit(failures.PIPE_CLOSED) from None
 
 
 app = typer.Typer(
@@ -138,8 +167,8 @@ def _open_closed_streams() -> None:
         sys.stderr = open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115 - till the end
 
 
-def main() -> None:
-    """Entry point of ``beamsieve``."""
+def run() -> None:
+    """Run the command that the process's arguments name, and exit."""
     _open_closed_streams()
     signal.signal(signal.SIGTERM, _terminate)
     app()
