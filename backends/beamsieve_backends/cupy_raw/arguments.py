@@ -43,7 +43,7 @@ STEP = np.dtype(
             (_POINTER, "out_count scratch bounds lists masses meetings"),
             (_LONG, "scratch_stride"),
             (_INT, "beams width decoded vocabulary hidden_size next_ends leaf_bytes bias_type"),
-            (_INT, "normalize capacity eligible_words last_level aligned"),
+            (_INT, "normalize capacity eligible_words last_level masked aligned"),
             (_INT, "list_capacity tile tiles warps_per_beam staged"),
         ),
     ],

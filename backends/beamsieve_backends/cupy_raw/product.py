@@ -134,7 +134,7 @@ def launch(
         "true" if tiling.small else "false",
     )
     found = {name: step[name] for name in ("tile", "tiles", "scratch", "scratch_stride", "masses")}
-    return {**found, "logits": fields["written"], "bias": 0}
+    return {**found, "logits": fields["written"], "masked": 1, "bias": 0}
 
 
 def _split(

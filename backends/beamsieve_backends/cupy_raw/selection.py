@@ -78,7 +78,7 @@ def launch_selection(
     )
     blocks = max(1, min(-(-tiles // (WARPS * 4)), device.multiprocessors * 4 // batch))
     device.launch("tile_slots", (blocks, batch), BOUND_BYTES, values)
-    blocks = max(1, min(-(-tiles // 512), device.multiprocessors * 3 // batch))
+    blocks = max(1, min(-(-tiles // 512), device.multiprocessors * 2 // batch))
     device.launch("select_slots", (blocks, batch), chooser_bytes(capacity), values)
 
 

@@ -33,6 +33,8 @@ FEW_CANDIDATES = 4096
 SAFE_BYTES = 256 << 20
 """Below this, score_rows gets workspace for any rows, not only for different ones."""
 ROWS_AT_ONCE = 128
+BLOCKS_AT_ONCE = 2
+"""Blocks of score_rows or open_tiles that a multiprocessor holds: more would come after these."""
 FEW_BEAMS = 16
 """Fewer beams than this would leave most of a block of product_tiles idle."""
 
@@ -176,7 +178,7 @@ class StepCall:
         if B * bound * 8 > SAFE_BYTES:
             bound = int(table.most[min(M, len(table.most) - 1)])
         expected = max(1.0, min(bound, M * table.mean))
-        most_blocks = max(1, self.device.multiprocessors * 4 // B)
+        most_blocks = max(1, self.device.multiprocessors * BLOCKS_AT_ONCE // B)
         per_block = WARPS * 4 if projected else 1024
         blocks = max(1, min(most_blocks, int(-(-expected // per_block))))
         staged = min(bound, 8192) if expected <= 8192 else 0
@@ -255,8 +257,10 @@ class StepCall:
         )
 
     def _openers(self, tiles: int) -> int:
-        """Blocks per request that open tiles."""
-        most: int = max(1, self.device.multiprocessors * 3 // self.shape.B)
+        """Blocks per request that open tiles; one alone need not meet others."""
+        if tiles <= 1024:
+            return 1
+        most: int = max(1, self.device.multiprocessors * BLOCKS_AT_ONCE // self.shape.B)
         return max(1, min(most, -(-tiles // 512)))
 
     # --- the first half

@@ -128,12 +128,15 @@ __global__ void __launch_bounds__(THREADS) open_tiles(const __grid_constant__ St
     __syncthreads();
     tiles.each([&](bool there, u64 number) { append(chooser, count, there, number); });
     __syncthreads();
-    list_survivors(chooser, *count, meeting, list, step.list_capacity);
-    if (!arrived_last(&meeting->arrived, gridDim.x, chooser.words)) return;
-
-    const u32 listed = __ldcg(&meeting->listed);
-    __syncthreads();
-    if (threadIdx.x == 0) meeting->listed = 0;
+    const bool alone = gridDim.x == 1;
+    u32 listed = *count;
+    if (!alone) {
+        list_survivors(chooser, listed, meeting, list, step.list_capacity);
+        if (!arrived_last(&meeting->arrived, gridDim.x, chooser.words)) return;
+        listed = __ldcg(&meeting->listed);
+        __syncthreads();
+        if (threadIdx.x == 0) meeting->listed = 0;
+    }
     const i64 first_beam = static_cast<i64>(b) * step.beams;
     const bool lists = is_listed(step);
     const u32 each = static_cast<u32>(step.tiles) * step.tile;
@@ -158,7 +161,9 @@ __global__ void __launch_bounds__(THREADS) open_tiles(const __grid_constant__ St
     };
     float high = tiles.bound.scale.high, low = tiles.bound.low();
     u32 alive;
-    if (listed <= static_cast<u32>(step.list_capacity)) {
+    if (alone && listed <= chooser.capacity) {
+        alive = listed;
+    } else if (!alone && listed <= static_cast<u32>(step.list_capacity)) {
         alive = gather(Listed{list, listed}, chooser, step.width, high, low);
     } else {
         tiles.block = 0;

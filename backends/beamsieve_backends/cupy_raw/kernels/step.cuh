@@ -44,6 +44,7 @@ struct Step {
     int next_ends, leaf_bytes, bias_type;
     int normalize, capacity, eligible_words;
     int last_level;      // whether the table is the last one: every entry completes a semantic ID
+    int masked;          // whether logits are -inf wherever there is no candidate
     int aligned;         // whether rows of hidden and head, or of logits, start at whole vectors
     int list_capacity;
     int tile;            // score_tiles: positions per tile, 32 to 256, a power of two
@@ -93,6 +94,7 @@ __device__ __forceinline__ float token_score(const Step& step, i64 beam, u32 v, 
 }
 template <class T>
 __device__ __forceinline__ float position_key(const Step& step, i64 beam, i64 base, u32 p, float2 mass, float beam_score) {
+    if (step.masked) return key_of_score(step, token_score<T>(step, beam, p, mass, beam_score), beam, p);
     u32 v = p;
     bool kept = is_eligible(step, beam, p);
     if (is_listed(step)) v = token_at(step.table, base + p);
