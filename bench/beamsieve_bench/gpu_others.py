@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import torch
 
-from beamsieve_backends.triton_slots.tables import DeviceTable
 from beamsieve_bench.gpu_workloads import StepCase
 
 
@@ -22,25 +21,24 @@ def unconstrained_step(case: StepCase, width: int) -> tuple[torch.Tensor, torch.
 
 
 def naive_selective_step(
-    case: StepCase, table: DeviceTable, slots: int, width: int
+    case: StepCase, row_starts: torch.Tensor, table_tokens: torch.Tensor, slots: int, width: int
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """The valid tokens of every beam as one compact list, their head rows gathered into a matrix.
 
     The list needs a count, a prefix sum and a compaction, and the matrix is as large as the list is
-    long: what padded slots avoid. ``slots`` is the widest row; the table must be sparse.
+    long: what padded slots avoid. The table is plain: ``row_starts`` [rows + 1] and the tokens of
+    all entries, int32; ``slots`` is its widest row.
 
     Returns:
         scores and flat slots, both [B, width].
     """
-    assert table.tokens is not None
     batch, beams = case.rows.shape
     rows = case.rows.flatten()
-    starts = table.row_starts[rows].long()
-    degrees = table.row_starts[rows + 1].long() - starts
+    starts = row_starts[rows].long()
+    degrees = row_starts[rows + 1].long() - starts
     slot = torch.arange(slots, device=rows.device)
     beam, rank = torch.nonzero(slot < degrees[:, None], as_tuple=True)
-    tokens = table.tokens[starts[beam] + rank].long() & table.token_mask
-    gathered = case.head[tokens]
+    gathered = case.head[table_tokens[starts[beam] + rank].long()]
     logits = (case.hidden.flatten(0, 1)[beam] * gathered).sum(-1, dtype=torch.float32)
     padded = torch.full((len(rows), slots), -torch.inf, device=rows.device)
     padded[beam, rank] = logits

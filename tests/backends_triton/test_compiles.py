@@ -11,9 +11,14 @@ triton = pytest.importorskip("triton", reason="Triton is installed on Linux only
 from triton.backends.compiler import GPUTarget  # noqa: E402
 from triton.compiler import ASTSource  # noqa: E402
 
+from beamsieve.index.layouts import make_table  # noqa: E402
 from beamsieve.interface import Projection, StepInputs  # noqa: E402
 from beamsieve_backends.triton_slots import step as planning  # noqa: E402
-from beamsieve_backends.triton_slots.tables import DeviceTable, DeviceTables  # noqa: E402
+from beamsieve_backends.triton_slots.tables import (  # noqa: E402
+    DeviceTable,
+    DeviceTables,
+    load_table,
+)
 
 if os.environ.get("TRITON_INTERPRET") == "1":
     pytest.skip("an interpreted kernel is not compiled", allow_module_level=True)
@@ -50,15 +55,14 @@ def compile_instead(architecture, compiled):
     return launch
 
 
-def table(step, dense):
-    words = V // 64
-    return DeviceTable(
-        step, V, 10, 20, 9, torch.zeros(11, dtype=torch.int32),
-        None if dense else torch.zeros(20, dtype=torch.int16),
-        torch.zeros(10, words, dtype=torch.int64) if dense else None,
-        torch.zeros(10, words, dtype=torch.int16) if dense else None,
-        None, np.arange(0, 9 * 4097, 9), 2.0,
-    )  # fmt: skip
+def table(step, layout, vocabulary=V, rows=40):
+    """A table of ``rows`` rows with 1 to 30 tokens each."""
+    draw = np.random.default_rng(step)
+    degrees = draw.integers(1, 31, rows)
+    tokens = np.concatenate([np.sort(draw.permutation(vocabulary)[:n]) for n in degrees])
+    starts = np.concatenate([[0], np.cumsum(degrees)])
+    made = make_table(step, vocabulary, starts, tokens.astype(np.uint16), layout)
+    return load_table(made, None, torch.device("cpu"))
 
 
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float32], ids=str)
@@ -66,23 +70,32 @@ def table(step, dense):
 def test_all_kernels_compile(architecture, dtype, monkeypatch):
     compiled: set[str] = set()
     monkeypatch.setattr(planning, "launch", compile_instead(architecture, compiled))
-    monkeypatch.setattr(planning, "THIN_FROM", 0)
-    tables = DeviceTables((table(1, True), table(2, True), table(3, False)), ragged=False)
-    steps: list[tuple[int, int, Projection | None]]
-    steps = [(1, 1, None), (2, M, None), (3, M, "selective"), (3, M, "full")]
-    for step, places, projection in steps:
+    monkeypatch.setattr(planning, "RANKED_UP_TO", 32)
+    steps: list[tuple[DeviceTable, int, int, Projection | None, bool]]
+    dense, sparse = table(1, "dense"), table(2, "sparse")
+    steps = [
+        (dense, 1, 32, None, False),
+        (dense, M, 32, None, False),
+        (dense, M, 32, None, True),
+        (sparse, M, 32, "selective", False),
+        (sparse, M, 40, "selective", False),
+        (sparse, M, 32, "full", False),
+    ]
+    for held, places, width, projection, guided in steps:
         beams = planning.StepArrays(
             torch.zeros(B, places), torch.zeros(B, places, dtype=torch.int64),
             torch.zeros(B, places, dtype=torch.bool),
-            torch.zeros(B, places, step - 1, dtype=torch.int32), distinct=True,
+            torch.zeros(B, places, 1, dtype=torch.int32), distinct=True,
         )  # fmt: skip
         inputs = StepInputs(
-            32, hidden=torch.zeros(B, places, D, dtype=dtype),
+            width, hidden=torch.zeros(B, places, D, dtype=dtype),
             head=torch.zeros(V, D, dtype=dtype), projection=projection,
+            bonus=torch.zeros(B, places, V) if guided else None,
         )  # fmt: skip
-        planning.run_step(tables, beams, step, inputs, "catalog")
+        planning.run_step(DeviceTables((held, held), ragged=False), beams, 1, inputs, "catalog")
     expected = {
-        "statistics", "choose_tokens", "choose_cells", "list_groups", "score_groups",
-        "settle_candidates", "score_slots", "thin_candidates", "row_bitmaps", "write_best",
+        "statistics", "finish_tokens", "finish_cells", "choose_cells", "list_groups",
+        "score_groups", "settle_candidates", "score_slots", "finish_slots", "row_bitmaps",
+        "write_best",
     }  # fmt: skip
     assert compiled == expected | ({"split_rows"} if dtype == torch.float32 else set())

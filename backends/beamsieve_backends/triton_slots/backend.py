@@ -77,9 +77,15 @@ class TritonBackend(Backend):
     """
 
     name: ClassVar[str] = "triton"
-    kernel_sources: ClassVar[tuple[str, ...]] = tuple(
-        f"triton_slots/{name}.py"
-        for name in ("ordering", "project", "choose", "revisit", "slots", "rank")
+    kernel_sources: ClassVar[tuple[str, ...]] = (
+        "triton_slots/ordering.py",
+        "triton_slots/lookup.py",
+        "triton_slots/project.py",
+        "triton_slots/choose.py",
+        "triton_slots/revisit.py",
+        "triton_slots/finish.py",
+        "triton_slots/slots.py",
+        "triton_slots/rank.py",
     )
 
     def __init__(self, device: str | None = None, options: Mapping[str, str] | None = None) -> None:

@@ -15,8 +15,6 @@ import triton.language as tl
 from beamsieve_backends.triton_slots.ordering import (
     LOWEST,
     ordered,
-    packed,
-    places_of_best,
     threshold_held,
     unordered,
     usable,
@@ -36,18 +34,18 @@ def log_mass(peak, mass):
     return reference, tl.where(total > 0.0, tl.log(total), 0.0)
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["beams", "M", "W", "SLACK", "tiles"])
 def choose_cells(
     scores, cell_best, tile_peak, tile_sum,
     tops, log_sums, keys, cell_list, cell_count, threshold, group_count, candidate_count,
-    beams, M, W, SLACK,
-    TILES: tl.constexpr, TILES_UP: tl.constexpr, CELLS: tl.constexpr, TOGETHER: tl.constexpr,
+    beams, M, W, SLACK, tiles,
+    TILES_UP: tl.constexpr, CELLS: tl.constexpr, TOGETHER: tl.constexpr,
     BEAM_BLOCK: tl.constexpr, BEAMS_UP: tl.constexpr, PDL: tl.constexpr,
 ):  # fmt: skip
     """Normalizers, and the list of the W to W + SLACK cells that can hold one of the W best.
 
     Args:
-        scores: float32 [B, M]; tile_*: [TILES, B * M]; cell_best: [TILES * CELLS, B * M].
+        scores: float32 [B, M]; tile_*: [tiles, B * M]; cell_best: [tiles * CELLS, B * M].
         tops, log_sums: out, float32 [B, M]; the normalizer in two parts.
         keys: workspace, int32 [B, LISTED, BEAMS_UP], where BEAM_BLOCK is below BEAMS_UP.
         cell_list: out, int32 [B, W + SLACK]; ``m * LISTED + cell``, where TOGETHER cells count as
@@ -67,14 +65,14 @@ def choose_cells(
     listed = tl.arange(0, LISTED)
     for begin in range(0, M, BEAM_BLOCK):
         m = begin + tl.arange(0, BEAM_BLOCK)
-        there = (m < M)[:, None] & (tile < TILES)[None, :]
+        there = (m < M)[:, None] & (tile < tiles)[None, :]
         at = tile.to(tl.int64)[None, :] * beams + (b * M + m)[:, None]
         peak = tl.load(tile_peak + at, mask=there, other=float("-inf"))
         mass = tl.load(tile_sum + at, mask=there, other=0.0)
         at = cell.to(tl.int64)[None, :] * beams + (b * M + m)[:, None]
         best = tl.load(
             cell_best + at,
-            mask=(m < M)[:, None] & (cell < TILES * CELLS)[None, :],
+            mask=(m < M)[:, None] & (cell < tiles * CELLS)[None, :],
             other=float("-inf"),
         )
         top, log_sum = log_mass(peak, mass)
@@ -118,48 +116,3 @@ def _list_best(
     tl.store(cell_list + b * (W + SLACK) + place, identity, mask=keep)
     tl.store(cell_count + b, tl.sum(above) + tl.minimum(tl.sum(equal), need))
     tl.store(threshold + b, unordered(tau))
-
-
-@triton.jit
-def choose_tokens(
-    scores, tile_peak, tile_sum, group_max,
-    candidate_keys, candidate_scores, candidate_count,
-    beams, M, V, W, SLACK,
-    TILES: tl.constexpr, TILES_UP: tl.constexpr, COLUMNS: tl.constexpr, COLUMNS_UP: tl.constexpr,
-    BEAMS: tl.constexpr, PDL: tl.constexpr,
-):  # fmt: skip
-    """The W to W + SLACK best candidates, where every logit was written (groups of one token).
-
-    Args:
-        tile_*: float32 [TILES, B * M].
-        group_max: float32 [B, M, COLUMNS]; the logits of valid tokens, -inf elsewhere.
-        candidate_keys: out, int64 [B, W + SLACK]; candidate_scores: out, float32 [B, W + SLACK].
-        candidate_count: out, int32 [B].
-    """
-    if PDL:
-        tl.extra.cuda.gdc_wait()
-        tl.extra.cuda.gdc_launch_dependents()
-    b = tl.program_id(0).to(tl.int64)
-    m = tl.arange(0, BEAMS)
-    tile = tl.arange(0, TILES_UP)
-    there = (m < M)[:, None] & (tile < TILES)[None, :]
-    at = tile.to(tl.int64)[None, :] * beams + (b * M + m)[:, None]
-    peak = tl.load(tile_peak + at, mask=there, other=float("-inf"))
-    mass = tl.load(tile_sum + at, mask=there, other=0.0)
-    top, log_sum = log_mass(peak, mass)
-    score = tl.load(scores + b * M + m, mask=m < M, other=float("-inf"))
-    v = tl.arange(0, COLUMNS_UP)
-    there = (m < M)[:, None] & (v < V)[None, :]
-    logit = tl.load(
-        group_max + (b * M + m)[:, None] * COLUMNS + v[None, :], mask=there, other=float("-inf")
-    )
-    total = usable(score[:, None] + ((logit - top[:, None]) - log_sum[:, None]))
-    identity = tl.reshape(m[:, None] * V + v[None, :], (BEAMS * COLUMNS_UP,))
-    total = tl.reshape(total, (BEAMS * COLUMNS_UP,))
-    key = ordered(total)
-    tau, need = threshold_held(key, W, SLACK)
-    keep, place, above, equal = places_of_best(key, tau, need, 0, 0)
-    at = b * (W + SLACK) + place
-    tl.store(candidate_keys + at, packed(total, identity), mask=keep)
-    tl.store(candidate_scores + at, total, mask=keep)
-    tl.store(candidate_count + b, above + tl.minimum(equal, need))

@@ -102,6 +102,79 @@ def threshold_in_memory(keys, n, k, slack, CHUNK: tl.constexpr):
 
 
 @triton.jit
+def _average(a, b):
+    """Half the sum of two int64, rounded down, without its overflow."""
+    return (a >> 1) + (b >> 1) + (a & b & 1)
+
+
+@triton.jit
+def _quarter(low, high, reached, counts, k, fine):
+    """The part of [low, high) in which the count falls below k, from the ``counts`` that reach its
+    inner borders, as :func:`_counts` gives them; and the count that reaches its lower end."""
+    middle = _average(low, high)
+    first = tl.where(fine, _average(low, middle), middle)
+    third = tl.where(fine, _average(middle, high), middle)
+    at_first = tl.where(fine, counts & 0x1FFFFF, counts)
+    at_middle = tl.where(fine, (counts >> 21) & 0x1FFFFF, counts)
+    at_third = tl.where(fine, counts >> 42, counts)
+    new_high = tl.where(
+        at_third >= k, high, tl.where(at_middle >= k, third, tl.where(at_first >= k, middle, first))
+    )
+    new_low = tl.where(
+        at_third >= k, third, tl.where(at_middle >= k, middle, tl.where(at_first >= k, first, low))
+    )
+    reached = tl.where(
+        at_third >= k,
+        at_third,
+        tl.where(at_middle >= k, at_middle, tl.where(at_first >= k, at_first, reached)),
+    )
+    return new_low, new_high, reached
+
+
+@triton.jit
+def _counts(keys, low, high, fine):
+    """How many reach each of the three inner borders of the quarters of [low, high), 21 bits each;
+    unless ``fine``, how many reach its middle."""
+    middle = _average(low, high)
+    at_middle = (keys >= middle).to(tl.int64)
+    at_first = (keys >= _average(low, middle)).to(tl.int64)
+    at_third = (keys >= _average(middle, high)).to(tl.int64)
+    all_three = at_first + (at_middle << 21) + (at_third << 42)
+    return tl.sum(tl.where(fine, all_three, at_middle))
+
+
+@triton.jit
+def best_from(candidates, n, k, slack, CHUNK: tl.constexpr):
+    """A packed key that ``k`` to ``k + slack`` of the ``n`` int64 behind the pointer reach.
+
+    With fewer than ``k`` alive, the least that lives. Packed keys differ, so there is always one.
+    """
+    nothing = tl.full((), NOTHING, tl.int64) | LARGEST_ID
+    at = tl.arange(0, CHUNK)
+    whole = tl.load(candidates + at, mask=at < n, other=NOTHING)
+    alive = whole > nothing
+    reached = tl.sum(alive.to(tl.int64))
+    low = tl.min(tl.where(alive, whole, 0x7FFFFFFFFFFFFFFF))
+    high = tl.max(whole)
+    for begin in range(CHUNK, n, CHUNK):
+        part = tl.load(candidates + begin + at, mask=begin + at < n, other=NOTHING)
+        alive = part > nothing
+        reached += tl.sum(alive.to(tl.int64))
+        low = tl.minimum(low, tl.min(tl.where(alive, part, 0x7FFFFFFFFFFFFFFF)))
+        high = tl.maximum(high, tl.max(part))
+    high += 1
+    low = tl.where(reached < k, nothing + 1, low)
+    fine = n < 1 << 21
+    while (reached > k + slack) & (_average(low, high) > low):
+        counts = _counts(whole, low, high, fine)
+        for begin in range(CHUNK, n, CHUNK):
+            part = tl.load(candidates + begin + at, mask=begin + at < n, other=NOTHING)
+            counts += _counts(part, low, high, fine)
+        low, high, reached = _quarter(low, high, reached, counts, k, fine)
+    return low
+
+
+@triton.jit
 def places_of_best(keys, tau, need, above_before, equal_before):
     """Where each key goes when those above ``tau``, and the first ``need`` equal to it, are kept.
 

@@ -1,8 +1,8 @@
 """Selection, last part: each candidate's rank is how many are better, and is its place.
 
-Counting needs no sort and no synchronisation: every block of candidates finds its own places, and
-writes its own beams. The order (higher key, lower parent, lower token) is one int64, so there are
-no ties and no place is taken twice.
+Counting needs no sort: every candidate finds its own place, and writes its own beam. The order
+(higher key, lower parent, lower token) is one int64, so there are no ties and no place is taken
+twice.
 """
 
 # Kernels are written in Triton's language, whose values have no Python types.
@@ -12,58 +12,84 @@ from __future__ import annotations
 import triton
 import triton.language as tl
 
-from beamsieve_backends.triton_slots.ordering import DEAD, LARGEST_ID, NOTHING, unordered
+from beamsieve_backends.triton_slots.lookup import rank_in_row, row_start, token_at
+from beamsieve_backends.triton_slots.ordering import (
+    DEAD,
+    LARGEST_ID,
+    NOTHING,
+    best_from,
+    unordered,
+)
+
+BY_SLOT = tl.constexpr(0)
+DENSE = tl.constexpr(1)
+SPARSE = tl.constexpr(2)
 
 
 @triton.jit
-def ones_below(word, bit):
-    """How many of the lowest ``bit`` bits (0 to 63) of an int64 are set."""
-    x = word & ((tl.full(bit.shape, 1, tl.int64) << bit.to(tl.int64)) - 1)
-    x = x - ((x >> 1) & 0x5555555555555555)
-    x = (x & 0x3333333333333333) + ((x >> 2) & 0x3333333333333333)
-    x = (x + (x >> 4)) & 0x0F0F0F0F0F0F0F0F
-    return (x * 0x0101010101010101) >> 56
-
-
-@triton.jit
-def write_best(
-    candidate_keys, candidate_scores, candidate_rows, candidate_count,
-    rows, finished, history, row_starts, tokens, bitmaps, ranks, next_starts, leaf_first,
-    out_tokens, out_scores, out_keys, out_rows, out_parents, out_finished, out_count,
-    M, V, W, CAPACITY,
-    T: tl.constexpr, T_UP: tl.constexpr, WORDS64: tl.constexpr, TOKEN_MASK: tl.constexpr,
-    RANK_MASK: tl.constexpr, CHILD: tl.constexpr, SEARCH_STEPS: tl.constexpr, LAST: tl.constexpr,
-    RAGGED: tl.constexpr, OWN: tl.constexpr, OTHERS: tl.constexpr, PDL: tl.constexpr,
-):  # fmt: skip
-    """The W best of each request as beams, in order, and padding behind them.
+def keep_best(keys, scores, slots, n, W, SLACK, has_scores, has_slots, CHUNK: tl.constexpr):
+    """Drop, in place, candidates that W others beat; returns how many are left.
 
     Args:
-        candidate_keys: int64 [B, CAPACITY]; candidate_scores, candidate_rows likewise (the rows
-            only when CHILD is "given").
-        history: int32 [B, M, T - 1]; out_tokens: int32 [B, W, T].
-        CHILD: where a child's row comes from: "given", "dense" (bitmap and rank) or "sparse" (a
-            search in the row's tokens, SEARCH_STEPS halvings).
-        LAST: this is the last table. RAGGED: semantic IDs of several lengths; leaf_first int64
-            [entries] is then each entry's first leaf, next_starts the next table's row starts.
+        keys: the n packed candidates of a request; scores float32 and slots int32 likewise, where
+            there are such.
     """
-    if PDL:
-        tl.extra.cuda.gdc_wait()
-        tl.extra.cuda.gdc_launch_dependents()
-    b = tl.program_id(0).to(tl.int64)
-    n = tl.load(candidate_count + b)
-    candidate_keys += b * CAPACITY
+    tau = best_from(keys, n, W, SLACK, CHUNK)
+    kept = 0
+    for begin in range(0, n, CHUNK):
+        at = begin + tl.arange(0, CHUNK)
+        whole = tl.load(keys + at, mask=at < n, other=NOTHING)
+        keep = whole >= tau
+        place = kept + tl.cumsum(keep.to(tl.int32), 0) - 1
+        kept += tl.sum(keep.to(tl.int32))
+        score = tl.load(scores + at, mask=keep & (has_scores != 0), other=0.0)
+        slot = tl.load(slots + at, mask=keep & (has_slots != 0), other=0)
+        # All of the chunk is read before its places, or earlier ones, are written.
+        tl.debug_barrier()
+        tl.store(keys + place, whole, mask=keep)
+        tl.store(scores + place, score, mask=keep & (has_scores != 0))
+        tl.store(slots + place, slot, mask=keep & (has_slots != 0))
+        tl.debug_barrier()
+    return kept
+
+
+@triton.jit
+def rank_and_write(
+    keys, scores, slots, n, has_scores, b, begin, stride,
+    rows, finished, history,
+    start_array, start_bits, start_exceptions, start_kind, start_shift, start_gap,
+    tokens, token_bits, bitmaps, ranks, rank_mask, words, rank_words, child, search_steps,
+    next_array, next_bits, next_exceptions, next_kind, next_shift, next_gap, leaf_first,
+    first_entry, tile_starts, slots_each, tile_size,
+    out_tokens, out_scores, out_keys, out_rows, out_parents, out_finished, out_count,
+    M, V, W, T, last, ragged,
+    T_UP: tl.constexpr, OWN: tl.constexpr, OTHERS: tl.constexpr,
+):  # fmt: skip
+    """Write the W best of the n candidates of request b as beams, in order, and padding behind.
+
+    Args:
+        keys: packed candidates, of which this program places ``begin : begin + OWN`` and what
+            follows in steps of ``stride``; scores, where they are not the keys; slots, BY_SLOT.
+        rows, finished, history: of all requests; history int32 [B, M, T - 1].
+        child: where a child's row comes from: BY_SLOT (its place among the slots), DENSE (bitmap
+            and rank) or SPARSE (a search in the row's tokens, ``search_steps`` halvings).
+        next_*: the next table's row starts, and leaf_first, int64 [entries], each entry's first
+            leaf, where semantic IDs are of several lengths (``ragged``).
+        first_entry: int64 [B, M], tile_starts int32 [B, M + 1]: see ``slots``.
+        last: whether this is the last table.
+    """
     lane = tl.arange(0, OWN)
-    alive = 0
-    for first in range(tl.program_id(1) * OWN, n, tl.num_programs(1) * OWN):
+    against = tl.arange(0, OTHERS)
+    t = tl.arange(0, T_UP)
+    for first in range(begin, n, stride):
         i = first + lane
-        mine = tl.load(candidate_keys + i, mask=i < n, other=NOTHING)
-        rank = tl.zeros((OWN,), tl.int32)
-        alive = 0
-        for begin in range(0, n, OTHERS):
-            at = begin + tl.arange(0, OTHERS)
-            other = tl.load(candidate_keys + at, mask=at < n, other=NOTHING)
-            rank += tl.sum((other[None, :] > mine[:, None]).to(tl.int32), 1)
-            alive += tl.sum(((other >> 32).to(tl.int32) > DEAD).to(tl.int32))
+        mine = tl.load(keys + i, mask=i < n, other=NOTHING)
+        better = tl.zeros((OWN, OTHERS), tl.int32)
+        for other_first in range(0, n, OTHERS):
+            at = other_first + against
+            other = tl.load(keys + at, mask=at < n, other=NOTHING)
+            better += (other[None, :] > mine[:, None]).to(tl.int32)
+        rank = tl.sum(better, 1)
         ordered_key = (mine >> 32).to(tl.int32)
         keep = (i < n) & (rank < W) & (ordered_key > DEAD)
         identity = ((mine & LARGEST_ID) ^ LARGEST_ID).to(tl.int32)
@@ -72,45 +98,63 @@ def write_best(
         row = tl.load(rows + b * M + parent, mask=keep, other=0)
         done = tl.load(finished + b * M + parent, mask=keep, other=0) != 0
         step_from = keep & (done == 0)
-        if CHILD == "given":
-            child = tl.load(candidate_rows + b * CAPACITY + i, mask=keep, other=0)
-        elif CHILD == "dense":
-            cell = row * WORDS64 + (token >> 6)
-            word = tl.load(bitmaps + cell, mask=step_from, other=0)
-            before = tl.load(ranks + cell, mask=step_from, other=0).to(tl.int64) & RANK_MASK
-            child = tl.load(row_starts + row, mask=step_from, other=0).to(tl.int64)
-            child += before + ones_below(word, token & 63)
+        entry = row
+        if child == BY_SLOT:
+            slot = tl.load(slots + i, mask=step_from, other=0)
+            begins = tl.load(tile_starts + b * (M + 1) + parent, mask=step_from, other=0)
+            later = slots_each + slot - M * slots_each - begins * tile_size
+            of_row = tl.where(slot < M * slots_each, slot - parent * slots_each, later)
+            entry = tl.load(first_entry + b * M + parent, mask=step_from, other=0)
+            entry += of_row.to(tl.int64)
         else:
-            low = tl.load(row_starts + row, mask=step_from, other=0).to(tl.int64)
-            high = tl.load(row_starts + row + 1, mask=step_from, other=0).to(tl.int64)
-            for _ in range(SEARCH_STEPS):
-                middle = (low + high) // 2
-                searching = step_from & (low < high)
-                here = tl.load(tokens + middle, mask=searching, other=0).to(tl.int32) & TOKEN_MASK
-                less = searching & (here < token)
-                low = tl.where(less, middle + 1, low)
-                high = tl.where(searching & (less == 0), middle, high)
-            child = low
-        ends = step_from
-        if RAGGED:
-            if not LAST:
-                opens = tl.load(next_starts + child, mask=step_from, other=0).to(tl.int64)
-                closes = tl.load(next_starts + child + 1, mask=step_from, other=0).to(tl.int64)
+            entry = row_start(
+                start_array, start_bits, start_exceptions, start_kind, start_shift, start_gap, row,
+                step_from,
+            )  # fmt: skip
+            if child == DENSE:
+                entry += rank_in_row(
+                    bitmaps, ranks, rank_mask, words, rank_words, row, token, step_from
+                )
+            else:
+                low = entry
+                high = row_start(
+                    start_array, start_bits, start_exceptions, start_kind, start_shift, start_gap,
+                    row + 1, step_from,
+                )  # fmt: skip
+                for _ in range(search_steps):
+                    middle = (low + high) // 2
+                    searching = step_from & (low < high)
+                    less = searching & (token_at(tokens, token_bits, middle, searching) < token)
+                    low = tl.where(less, middle + 1, low)
+                    high = tl.where(searching & (less == 0), middle, high)
+                entry = low
+        ends = step_from & (last != 0)
+        if ragged != 0:
+            ends = step_from
+            if last == 0:
+                opens = row_start(
+                    next_array, next_bits, next_exceptions, next_kind, next_shift, next_gap, entry,
+                    step_from,
+                )  # fmt: skip
+                closes = row_start(
+                    next_array, next_bits, next_exceptions, next_kind, next_shift, next_gap,
+                    entry + 1, step_from,
+                )  # fmt: skip
                 ends = step_from & (opens == closes)
-            leaf = tl.load(leaf_first + child, mask=ends, other=0)
-            child = tl.where(ends, leaf, child)
-        else:
-            ends = step_from & LAST
-        child = tl.where(done, row, child)
+            leaf = tl.load(leaf_first + entry, mask=ends, other=0)
+            entry = tl.where(ends, leaf, entry)
+        entry = tl.where(done, row, entry)
 
         where = b * W + rank
-        tl.store(out_keys + where, unordered(ordered_key), mask=keep)
-        score = tl.load(candidate_scores + b * CAPACITY + i, mask=keep, other=0.0)
+        key = unordered(ordered_key)
+        score = key
+        if has_scores != 0:
+            score = tl.load(scores + i, mask=keep, other=0.0)
+        tl.store(out_keys + where, key, mask=keep)
         tl.store(out_scores + where, score, mask=keep)
-        tl.store(out_rows + where, child, mask=keep)
-        tl.store(out_parents + where, parent, mask=keep)
+        tl.store(out_rows + where, entry, mask=keep)
+        tl.store(out_parents + where, parent.to(tl.int64), mask=keep)
         tl.store(out_finished + where, (ends | done).to(tl.int8), mask=keep)
-        t = tl.arange(0, T_UP)
         past = tl.load(
             history + (b * M + parent)[:, None] * (T - 1) + t[None, :],
             mask=keep[:, None] & (t < T - 1)[None, :],
@@ -121,7 +165,11 @@ def write_best(
         where = where[:, None] * T + t[None, :]
         tl.store(out_tokens + where, line, mask=keep[:, None] & (t < T)[None, :])
 
-    if tl.program_id(1) == 0:
+    if begin == 0:
+        alive = 0
+        for first in range(0, n, OWN):
+            here = tl.load(keys + first + lane, mask=first + lane < n, other=NOTHING)
+            alive += tl.sum(((here >> 32).to(tl.int32) > DEAD).to(tl.int32))
         kept = tl.minimum(alive, W)
         tl.store(out_count + b, kept.to(tl.int64))
         for first in range(kept, W, OWN):
@@ -135,9 +183,42 @@ def write_best(
             tl.store(out_rows + where, minus_one, mask=empty)
             tl.store(out_parents + where, minus_one, mask=empty)
             tl.store(out_finished + where, tl.zeros((OWN,), tl.int8), mask=empty)
-            t = tl.arange(0, T_UP)
             tl.store(
                 out_tokens + where[:, None] * T + t[None, :],
                 tl.full((OWN, T_UP), -1, tl.int32),
                 mask=empty[:, None] & (t < T)[None, :],
             )
+
+
+@triton.jit(do_not_specialize=[
+    "has_scores", "start_kind", "start_shift", "start_gap", "token_bits", "rank_mask", "words",
+    "rank_words", "child", "search_steps", "next_kind", "next_shift", "next_gap", "slots_each",
+    "tile_size", "M", "V", "W", "T", "last", "ragged", "CAPACITY",
+])  # fmt: skip
+def write_best(
+    keys, scores, slots, count, has_scores,
+    rows, finished, history,
+    start_array, start_bits, start_exceptions, start_kind, start_shift, start_gap,
+    tokens, token_bits, bitmaps, ranks, rank_mask, words, rank_words, child, search_steps,
+    next_array, next_bits, next_exceptions, next_kind, next_shift, next_gap, leaf_first,
+    first_entry, tile_starts, slots_each, tile_size,
+    out_tokens, out_scores, out_keys, out_rows, out_parents, out_finished, out_count,
+    M, V, W, T, last, ragged, CAPACITY,
+    T_UP: tl.constexpr, OWN: tl.constexpr, OTHERS: tl.constexpr, PDL: tl.constexpr,
+):  # fmt: skip
+    """:func:`rank_and_write` by several programs per request. keys, scores, slots: [B, CAPACITY],
+    of which ``count`` [B] are set."""
+    if PDL:
+        tl.extra.cuda.gdc_wait()
+        tl.extra.cuda.gdc_launch_dependents()
+    b = tl.program_id(0).to(tl.int64)
+    rank_and_write(
+        keys + b * CAPACITY, scores + b * CAPACITY, slots + b * CAPACITY, tl.load(count + b),
+        has_scores, b, tl.program_id(1) * OWN, tl.num_programs(1) * OWN, rows, finished, history,
+        start_array, start_bits, start_exceptions, start_kind, start_shift, start_gap,
+        tokens, token_bits, bitmaps, ranks, rank_mask, words, rank_words, child, search_steps,
+        next_array, next_bits, next_exceptions, next_kind, next_shift, next_gap, leaf_first,
+        first_entry, tile_starts, slots_each, tile_size,
+        out_tokens, out_scores, out_keys, out_rows, out_parents, out_finished, out_count,
+        M, V, W, T, last, ragged, T_UP, OWN, OTHERS,
+    )  # fmt: skip

@@ -13,29 +13,26 @@ import triton
 import triton.language as tl
 
 from beamsieve_backends.triton_slots.ordering import (
-    DEAD,
     LOWEST,
-    NOTHING,
     ordered,
     packed,
     places_of_best,
-    threshold_held,
     threshold_in_memory,
     usable,
 )
+from beamsieve_backends.triton_slots.rank import keep_best
 
 MARGIN = tl.constexpr(1e-3)
 
 
 @triton.jit
-def _key_of_group(scores, tops, log_sums, group_max, group, there, OF_BEAM_UP: tl.constexpr,
-                  OF_BEAM: tl.constexpr):  # fmt: skip
-    """Key of the largest candidate of each group (``m * OF_BEAM_UP + group of the beam``)."""
-    m = group // OF_BEAM_UP
-    of_beam = group % OF_BEAM_UP
-    there = there & (of_beam < OF_BEAM)
+def _key_of_group(scores, tops, log_sums, group_max, group, there, of_beam_up, groups_of_beam):
+    """Key of the largest candidate of each group (``m * of_beam_up + group of the beam``)."""
+    m = group // of_beam_up
+    of_beam = group % of_beam_up
+    there = there & (of_beam < groups_of_beam)
     largest = tl.load(
-        group_max + m.to(tl.int64) * OF_BEAM + of_beam, mask=there, other=float("-inf")
+        group_max + m.to(tl.int64) * groups_of_beam + of_beam, mask=there, other=float("-inf")
     )
     score = tl.load(scores + m, mask=there, other=float("-inf"))
     top = tl.load(tops + m, mask=there, other=0.0)
@@ -46,11 +43,9 @@ def _key_of_group(scores, tops, log_sums, group_max, group, there, OF_BEAM_UP: t
 @triton.jit
 def _score(
     hidden, head, bias, logits, bonus, nudge, rows, finished, bitmaps, scores, tops, log_sums,
-    group, listed, tau, b, M, V,
-    D: tl.constexpr, WORDS: tl.constexpr, GROUP: tl.constexpr, OF_BEAM_UP: tl.constexpr,
-    GROUPS: tl.constexpr, BLOCK_K: tl.constexpr, BY_ROW: tl.constexpr,
-    HAS_LOGITS: tl.constexpr, HAS_BIAS: tl.constexpr, HAS_BONUS: tl.constexpr,
-    HAS_NUDGE: tl.constexpr,
+    group, listed, tau, b, M, V, D, words, of_beam_up, by_row, has_bias, has_bonus, has_nudge,
+    GROUP: tl.constexpr, GROUPS: tl.constexpr, BLOCK_K: tl.constexpr, WHOLE_D: tl.constexpr,
+    HAS_LOGITS: tl.constexpr,
 ):  # fmt: skip
     """Packed key, score, and whether it stays, of every token of GROUPS groups.
 
@@ -58,9 +53,9 @@ def _score(
     """
     slots: tl.constexpr = GROUPS * GROUP
     slot = tl.arange(0, slots)
-    m = group // OF_BEAM_UP
+    m = group // of_beam_up
     beam = b * M + m
-    column = (group % OF_BEAM_UP) * GROUP + slot % GROUP
+    column = (group % of_beam_up) * GROUP + slot % GROUP
     inside = listed & (column < V)
     at = beam * V + column
     row = tl.load(rows + beam, mask=listed, other=-1)
@@ -69,30 +64,37 @@ def _score(
     score = tl.load(scores + m, mask=listed, other=float("-inf"))
     top = tl.load(tops + m, mask=listed, other=0.0)
     log_sum = tl.load(log_sums + m, mask=listed, other=0.0)
-    owner = tl.where(live, row, 0) if BY_ROW else beam
-    word = tl.load(bitmaps + owner * WORDS + (column >> 5), mask=live & inside, other=0)
+    owner = tl.where(by_row != 0, tl.where(live, row, 0), beam)
+    word = tl.load(bitmaps + owner * words + (column >> 5), mask=live & inside, other=0)
     if HAS_LOGITS:
         logit = tl.load(logits + at, mask=inside, other=0.0).to(tl.float32)
     else:
         logit = tl.zeros((slots,), tl.float32)
-        for begin in tl.static_range(0, D, BLOCK_K):
-            k = begin + tl.arange(0, BLOCK_K)
-            there = inside[:, None]
-            if D % BLOCK_K != 0:
-                there = there & (k < D)[None, :]
-            h = tl.load(hidden + beam[:, None] * D + k[None, :], mask=there, other=0.0)
-            w = tl.load(head + column.to(tl.int64)[:, None] * D + k[None, :], mask=there, other=0.0)
-            logit += tl.sum(h.to(tl.float32) * w.to(tl.float32), 1)
-        if HAS_BIAS:
-            logit += tl.load(bias + column, mask=inside, other=0.0).to(tl.float32)
+        at_hidden = hidden + beam[:, None] * D
+        at_head = head + column.to(tl.int64)[:, None] * D
+        if WHOLE_D > 0:
+            for begin in tl.static_range(0, WHOLE_D, BLOCK_K):
+                k = begin + tl.arange(0, BLOCK_K)
+                h = tl.load(at_hidden + k[None, :], mask=inside[:, None], other=0.0)
+                w = tl.load(at_head + k[None, :], mask=inside[:, None], other=0.0)
+                logit += tl.sum(h.to(tl.float32) * w.to(tl.float32), 1)
+        else:
+            for begin in range(0, D, BLOCK_K):
+                k = begin + tl.arange(0, BLOCK_K)
+                there = inside[:, None] & (k < D)[None, :]
+                h = tl.load(at_hidden + k[None, :], mask=there, other=0.0)
+                w = tl.load(at_head + k[None, :], mask=there, other=0.0)
+                logit += tl.sum(h.to(tl.float32) * w.to(tl.float32), 1)
+        if has_bias != 0:
+            logit += tl.load(bias + column, mask=inside, other=0.0)
     valid = ((word >> (column & 31)) & 1) != 0
     own = done & (column == 0)
     total = score + ((usable(logit) - top) - log_sum)
-    if HAS_BONUS:
+    if has_bonus != 0:
         total += tl.load(bonus + at, mask=valid, other=0.0)
     total = usable(total)
     key = total
-    if HAS_NUDGE:
+    if has_nudge != 0:
         key = usable(key + tl.load(nudge + at, mask=valid, other=0.0))
     key = tl.where(own, score, tl.where(valid, key, float("-inf")))
     total = tl.where(own, score, total)
@@ -103,19 +105,17 @@ def _score(
     return packed(key, m.to(tl.int64) * V + column), total, keep
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["M", "MOST", "LIMIT", "groups_of_beam", "of_beam_up", "EACH"])
 def list_groups(
     scores, tops, log_sums, group_max, cell_list, cell_count, threshold, group_list, group_count,
-    M, MOST, LIMIT,
-    OF_BEAM: tl.constexpr, OF_BEAM_UP: tl.constexpr, EACH: tl.constexpr, BLOCK: tl.constexpr,
-    PDL: tl.constexpr,
+    M, MOST, LIMIT, groups_of_beam, of_beam_up, EACH, BLOCK: tl.constexpr, PDL: tl.constexpr,
 ):  # fmt: skip
     """List the groups of the listed cells that reach the threshold; most cells have one.
 
     Args:
-        group_max: float32 [B, M, OF_BEAM]; OF_BEAM_UP counts the groups of missing tiles too.
+        group_max: float32 [B, M, groups_of_beam]; of_beam_up counts groups of missing tiles too.
         cell_list: int32 [B, MOST], of which ``cell_count`` [B] are set, of EACH groups.
-        group_list: out, int32 [B, LIMIT], in no order; ``m * OF_BEAM_UP + group``.
+        group_list: out, int32 [B, LIMIT], in no order; ``m * of_beam_up + group``.
         group_count: int32 [B], in and out; above LIMIT where not all had a place.
     """
     if PDL:
@@ -128,24 +128,23 @@ def list_groups(
     cell = tl.load(cell_list + b * MOST + entry // EACH, mask=entry < n, other=0)
     group = cell * EACH + entry % EACH
     key = _key_of_group(
-        scores + b * M, tops + b * M, log_sums + b * M, group_max + b * M * OF_BEAM, group,
-        entry < n, OF_BEAM_UP, OF_BEAM,
+        scores + b * M, tops + b * M, log_sums + b * M, group_max + b * M * groups_of_beam, group,
+        entry < n, of_beam_up, groups_of_beam,
     )  # fmt: skip
     passes = ((key >= tau) & (key > float("-inf"))).to(tl.int32)
     place = tl.atomic_add(group_count + b, tl.sum(passes)) + tl.cumsum(passes, 0) - 1
     tl.store(group_list + b * LIMIT + place, group, mask=(passes > 0) & (place < LIMIT))
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["M", "V", "of_beam_up", "by_row", "has_bias", "has_bonus",
+                               "has_nudge", "LIMIT", "CAPACITY"])  # fmt: skip
 def score_groups(
     hidden, head, bias, logits, bonus, nudge, rows, finished, bitmaps,
     scores, tops, log_sums, group_list, group_count, threshold,
     candidate_keys, candidate_scores, candidate_count,
-    M, V, LIMIT, CAPACITY,
-    D: tl.constexpr, WORDS: tl.constexpr, GROUP: tl.constexpr, OF_BEAM_UP: tl.constexpr,
-    GROUPS: tl.constexpr, BLOCK_K: tl.constexpr, BY_ROW: tl.constexpr,
-    HAS_LOGITS: tl.constexpr, HAS_BIAS: tl.constexpr, HAS_BONUS: tl.constexpr,
-    HAS_NUDGE: tl.constexpr, PDL: tl.constexpr,
+    M, V, D, words, of_beam_up, by_row, has_bias, has_bonus, has_nudge, LIMIT, CAPACITY,
+    GROUP: tl.constexpr, GROUPS: tl.constexpr, BLOCK_K: tl.constexpr, WHOLE_D: tl.constexpr,
+    HAS_LOGITS: tl.constexpr, PDL: tl.constexpr,
 ):  # fmt: skip
     """Candidates of the listed groups: order key, and score.
 
@@ -166,8 +165,8 @@ def score_groups(
         code, score, keep = _score(
             hidden, head, bias, logits, bonus, nudge, rows, finished, bitmaps,
             scores + b * M, tops + b * M, log_sums + b * M, group, item < n, tau, b, M, V, D,
-            WORDS, GROUP, OF_BEAM_UP, GROUPS, BLOCK_K, BY_ROW, HAS_LOGITS, HAS_BIAS, HAS_BONUS,
-            HAS_NUDGE,
+            words, of_beam_up, by_row, has_bias, has_bonus, has_nudge, GROUP, GROUPS, BLOCK_K,
+            WHOLE_D, HAS_LOGITS,
         )  # fmt: skip
         count = keep.to(tl.int32)
         place = tl.atomic_add(candidate_count + b, tl.sum(count)) + tl.cumsum(count, 0) - 1
@@ -175,16 +174,17 @@ def score_groups(
         tl.store(candidate_scores + b * CAPACITY + place, score, mask=keep)
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["M", "V", "of_beam_up", "by_row", "has_bias", "has_bonus",
+                               "has_nudge", "LIMIT", "CAPACITY", "W", "SLACK", "MOST", "KEYS",
+                               "groups_of_beam", "EACH"])  # fmt: skip
 def settle_candidates(
     hidden, head, bias, logits, bonus, nudge, rows, finished, bitmaps,
     scores, tops, log_sums, group_list, group_count, threshold,
     candidate_keys, candidate_scores, candidate_count, group_max, cell_list, cell_count, keys,
-    M, V, W, SLACK, MOST, CAPACITY, LIMIT, KEYS,
-    D: tl.constexpr, WORDS: tl.constexpr, GROUP: tl.constexpr, OF_BEAM: tl.constexpr,
-    OF_BEAM_UP: tl.constexpr, EACH: tl.constexpr, GROUPS: tl.constexpr, BLOCK: tl.constexpr,
-    BLOCK_K: tl.constexpr, BY_ROW: tl.constexpr, HAS_LOGITS: tl.constexpr,
-    HAS_BIAS: tl.constexpr, HAS_BONUS: tl.constexpr, HAS_NUDGE: tl.constexpr, PDL: tl.constexpr,
+    M, V, D, words, of_beam_up, by_row, has_bias, has_bonus, has_nudge, W, SLACK, MOST, CAPACITY,
+    LIMIT, KEYS, groups_of_beam, EACH,
+    GROUP: tl.constexpr, GROUPS: tl.constexpr, BLOCK: tl.constexpr, BLOCK_K: tl.constexpr,
+    WHOLE_D: tl.constexpr, HAS_LOGITS: tl.constexpr, PDL: tl.constexpr,
 ):  # fmt: skip
     """Bring a request's candidates down to what can be ranked; mostly there is nothing to do.
 
@@ -209,8 +209,8 @@ def settle_candidates(
             entry = begin + tl.arange(0, BLOCK)
             cell = tl.load(cell_list + b * MOST + entry // EACH, mask=entry < n, other=0)
             key = _key_of_group(
-                scores + b * M, tops + b * M, log_sums + b * M, group_max + b * M * OF_BEAM,
-                cell * EACH + entry % EACH, entry < n, OF_BEAM_UP, OF_BEAM,
+                scores + b * M, tops + b * M, log_sums + b * M, group_max + b * M * groups_of_beam,
+                cell * EACH + entry % EACH, entry < n, of_beam_up, groups_of_beam,
             )  # fmt: skip
             tl.store(keys + entry, ordered(key), mask=entry < n)
         tl.debug_barrier()
@@ -233,8 +233,8 @@ def settle_candidates(
             code, score, stays = _score(
                 hidden, head, bias, logits, bonus, nudge, rows, finished, bitmaps,
                 scores + b * M, tops + b * M, log_sums + b * M, group, item < groups,
-                tau_of_cells, b, M, V, D, WORDS, GROUP, OF_BEAM_UP, GROUPS, BLOCK_K, BY_ROW,
-                HAS_LOGITS, HAS_BIAS, HAS_BONUS, HAS_NUDGE,
+                tau_of_cells, b, M, V, D, words, of_beam_up, by_row, has_bias, has_bonus, has_nudge,
+                GROUP, GROUPS, BLOCK_K, WHOLE_D, HAS_LOGITS,
             )  # fmt: skip
             at = b * CAPACITY + count + tl.cumsum(stays.to(tl.int32), 0) - 1
             tl.store(candidate_keys + at, code, mask=stays)
@@ -243,71 +243,8 @@ def settle_candidates(
         tl.store(candidate_count + b, count)
         tl.debug_barrier()
     if count > 2 * W + SLACK:
-        kept = _thin(
-            candidate_keys + b * CAPACITY, candidate_scores + b * CAPACITY, candidate_keys,
-            keys, count, W, SLACK, BLOCK, False,
-        )  # fmt: skip
-        tl.store(candidate_count + b, kept)
-
-
-@triton.jit
-def _thin(
-    candidate_keys, candidate_scores, candidate_rows, keys, n, W, SLACK,
-    BLOCK: tl.constexpr, HAS_ROWS: tl.constexpr,
-):  # fmt: skip
-    """Drop, in place, candidates that W others beat; returns how many are left."""
-    tau = tl.full((), 0, tl.int32)
-    if n <= BLOCK:
-        at = tl.arange(0, BLOCK)
-        whole = tl.load(candidate_keys + at, mask=at < n, other=NOTHING)
-        tau, _need = threshold_held((whole >> 32).to(tl.int32), W, SLACK)
-    else:
-        for begin in range(0, n, BLOCK):
-            at = begin + tl.arange(0, BLOCK)
-            whole = tl.load(candidate_keys + at, mask=at < n, other=NOTHING)
-            tl.store(keys + at, (whole >> 32).to(tl.int32), mask=at < n)
-        tl.debug_barrier()
-        tau, _need = threshold_in_memory(keys, n, W, SLACK, BLOCK)
-    kept = 0
-    for begin in range(0, n, BLOCK):
-        at = begin + tl.arange(0, BLOCK)
-        whole = tl.load(candidate_keys + at, mask=at < n, other=NOTHING)
-        score = tl.load(candidate_scores + at, mask=at < n, other=0.0)
-        # Ties at the threshold all stay: their order is settled when they are ranked.
-        key = (whole >> 32).to(tl.int32)
-        keep = (key >= tau) & (key > DEAD)
-        place = kept + tl.cumsum(keep.to(tl.int32), 0) - 1
-        kept += tl.sum(keep.to(tl.int32))
-        if HAS_ROWS:
-            row = tl.load(candidate_rows + at, mask=at < n, other=0)
-        # All of the chunk is read before its places, or earlier ones, are written.
-        tl.debug_barrier()
-        tl.store(candidate_keys + place, whole, mask=keep)
-        tl.store(candidate_scores + place, score, mask=keep)
-        if HAS_ROWS:
-            tl.store(candidate_rows + place, row, mask=keep)
-    return kept
-
-
-@triton.jit
-def thin_candidates(
-    candidate_keys, candidate_scores, candidate_rows, candidate_count, keys,
-    W, SLACK, CAPACITY, BLOCK: tl.constexpr, PDL: tl.constexpr,
-):  # fmt: skip
-    """Drop, in place, candidates that W others beat, where there are many.
-
-    Args:
-        candidate_keys, candidate_scores, candidate_rows: [B, CAPACITY].
-        candidate_count: int32 [B], in and out; keys: workspace, int32 [B, CAPACITY].
-    """
-    if PDL:
-        tl.extra.cuda.gdc_wait()
-        tl.extra.cuda.gdc_launch_dependents()
-    b = tl.program_id(0).to(tl.int64)
-    n = tl.load(candidate_count + b)
-    if n > W + SLACK:
-        kept = _thin(
-            candidate_keys + b * CAPACITY, candidate_scores + b * CAPACITY,
-            candidate_rows + b * CAPACITY, keys + b * CAPACITY, n, W, SLACK, BLOCK, True,
+        kept = keep_best(
+            candidate_keys + b * CAPACITY, candidate_scores + b * CAPACITY, group_list, count, W,
+            SLACK, True, False, BLOCK,
         )  # fmt: skip
         tl.store(candidate_count + b, kept)

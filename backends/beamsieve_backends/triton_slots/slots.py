@@ -1,8 +1,9 @@
 """Selective projection: only the valid tokens of each beam, their head rows read in place.
 
-Beam m's j-th valid token has slot j of that beam, so slots need no search and no compaction; a
-program takes a few beams and walks their slots a few at a time. What it writes is dense all the
-same: candidates of a request lie side by side in the order of their beams and tokens.
+Beam m's first ``slots_each`` valid tokens have slots of its own, ``m * slots_each`` and on, so they
+need no search and no compaction. What a row has beyond them lies in tiles of ``tile_size`` slots
+behind those of all beams, and programs of their own score the tiles: a wide row costs what its own
+tokens cost, and nobody waits for it. One program per request then normalises, and chooses.
 """
 
 # Kernels are written in Triton's language, whose values have no Python types.
@@ -12,163 +13,280 @@ from __future__ import annotations
 import triton
 import triton.language as tl
 
+from beamsieve_backends.triton_slots.lookup import row_start, token_at
 from beamsieve_backends.triton_slots.ordering import packed, usable
+from beamsieve_backends.triton_slots.rank import BY_SLOT, keep_best, rank_and_write
 
 
 @triton.jit
-def _degrees(rows, finished, row_starts, m, M):
+def _candidates_of(
+    rows, finished, start_array, start_bits, start_exceptions, start_kind, start_shift, start_gap,
+    m, inside,
+):  # fmt: skip
     """First entry (a finished beam's: its leaf), number of candidates, and whether finished."""
-    row = tl.load(rows + m, mask=m < M, other=-1)
-    done = (row >= 0) & (tl.load(finished + m, mask=m < M, other=0) != 0)
+    row = tl.load(rows + m, mask=inside, other=-1)
+    done = (row >= 0) & (tl.load(finished + m, mask=inside, other=0) != 0)
     live = (row >= 0) & (done == 0)
-    start = tl.load(row_starts + row, mask=live, other=0).to(tl.int64)
-    end = tl.load(row_starts + row + 1, mask=live, other=0).to(tl.int64)
+    start = row_start(
+        start_array, start_bits, start_exceptions, start_kind, start_shift, start_gap, row, live
+    )
+    end = row_start(
+        start_array, start_bits, start_exceptions, start_kind, start_shift, start_gap, row + 1, live
+    )
     return tl.where(done, row, start), tl.where(done, 1, (end - start).to(tl.int32)), done
 
 
 @triton.jit
-def _logits(
-    hidden, head, bias, logits, tokens, h, slot, first, degree, done, beam, V,
-    D: tl.constexpr, TOKEN_MASK: tl.constexpr, BLOCK_K: tl.constexpr,
-    HAS_LOGITS: tl.constexpr, HAS_BIAS: tl.constexpr,
+def _score(
+    hidden, head, bias, logits, tokens, token_bits, has_bias, first, degree, done, beam, slot,
+    V, D,
+    EVEN: tl.constexpr, BLOCK_K: tl.constexpr, HAS_LOGITS: tl.constexpr,
 ):  # fmt: skip
-    """Logits [BEAMS, SLOTS] of slots ``slot`` (0 for a finished beam), -inf where none; tokens."""
+    """Logits and tokens [n, slots] of n runs of entries: their ``first``, their length ``degree``,
+    whose ``beam``. -inf where there is none; 0, with the token 0, for a finished beam."""
     inside = slot[None, :] < degree[:, None]
     real = inside & (done == 0)[:, None]
-    token = tl.load(tokens + first[:, None] + slot[None, :], mask=real, other=0).to(tl.int32)
-    token = token & TOKEN_MASK
+    token = token_at(tokens, token_bits, first[:, None] + slot[None, :], real)
+    token = tl.where(real, token, 0)
     if HAS_LOGITS:
         logit = tl.load(logits + beam[:, None] * V + token, mask=real, other=0.0).to(tl.float32)
     else:
         logit = tl.zeros(token.shape, tl.float32)
-        at_head = head + token.to(tl.int64)[:, :, None] * D
-        for begin in tl.static_range(0, D, BLOCK_K):
+        at_head = token.to(tl.int64) * D
+        for begin in range(0, D, BLOCK_K):
             k = begin + tl.arange(0, BLOCK_K)
-            there = real[:, :, None]
-            if D % BLOCK_K != 0:
-                there = there & (k < D)[None, None, :]
-            w = tl.load(at_head + k[None, None, :], mask=there, other=0.0).to(tl.float32)
-            if D <= BLOCK_K:
-                logit += tl.sum(h * w, 2)
+            used = degree > 0
+            if EVEN:
+                h = tl.load(hidden + beam[:, None] * D + k[None, :], mask=used[:, None], other=0.0)
+                w = tl.load(
+                    head + at_head[:, :, None] + k[None, None, :], mask=real[:, :, None], other=0.0
+                )
             else:
-                there = (degree > 0)[:, None] & (k < D)[None, :]
-                part = tl.load(hidden + beam[:, None] * D + k[None, :], mask=there, other=0.0)
-                logit += tl.sum(part.to(tl.float32)[:, None, :] * w, 2)
-        if HAS_BIAS:
-            logit += tl.load(bias + token, mask=real, other=0.0).to(tl.float32)
-    logit = tl.where(real, usable(logit), tl.where(inside, 0.0, float("-inf")))
-    return logit, token, inside, real
+                h = tl.load(
+                    hidden + beam[:, None] * D + k[None, :],
+                    mask=used[:, None] & (k < D)[None, :],
+                    other=0.0,
+                )
+                w = tl.load(
+                    head + at_head[:, :, None] + k[None, None, :],
+                    mask=real[:, :, None] & (k < D)[None, None, :],
+                    other=0.0,
+                )
+            logit += tl.sum(h.to(tl.float32)[:, None, :] * w.to(tl.float32), 2)
+        if has_bias != 0:
+            logit += tl.load(bias + token, mask=real, other=0.0)
+    return tl.where(real, usable(logit), tl.where(inside, 0.0, float("-inf"))), token
 
 
 @triton.jit
-def _finish(
-    logit, token, inside, real, score, top, log_sum, beam, m, V, at, bonus, nudge,
-    candidate_keys, candidate_scores, HAS_BONUS: tl.constexpr, HAS_NUDGE: tl.constexpr,
-):  # fmt: skip
-    """Write order key and score of some slots."""
-    final = score[:, None] + ((logit - top[:, None]) - log_sum[:, None])
-    if HAS_BONUS:
-        final += tl.load(bonus + beam[:, None] * V + token, mask=real, other=0.0)
-    final = usable(final)
-    key = final
-    if HAS_NUDGE:
-        key = usable(key + tl.load(nudge + beam[:, None] * V + token, mask=real, other=0.0))
-    tl.store(candidate_scores + at, final, mask=inside)
-    identity = m.to(tl.int64)[:, None] * V + token
-    tl.store(candidate_keys + at, packed(key, identity), mask=inside)
+def _share(logit):
+    """Largest logit of each line, and the sum of exp(logit - largest)."""
+    peak = tl.max(logit, 1)
+    reference = tl.where(peak == float("-inf"), 0.0, peak)
+    return peak, tl.sum(tl.exp(logit - reference[:, None]), 1)
 
 
-@triton.jit
+@triton.jit(do_not_specialize=[
+    "start_kind", "start_shift", "start_gap", "token_bits", "has_bias", "M", "V", "CAPACITY",
+    "TILE_CAPACITY", "wide_from",
+])  # fmt: skip
 def score_slots(
-    hidden, head, bias, logits, bonus, nudge, rows, finished, scores, row_starts, tokens,
-    candidate_keys, candidate_scores, candidate_rows, candidate_count,
-    M, V, CAPACITY,
-    D: tl.constexpr, TOKEN_MASK: tl.constexpr, BEAMS: tl.constexpr, SLOTS: tl.constexpr,
-    BLOCK_K: tl.constexpr, ALL_BEAMS: tl.constexpr, HAS_LOGITS: tl.constexpr,
-    HAS_BIAS: tl.constexpr, HAS_BONUS: tl.constexpr, HAS_NUDGE: tl.constexpr, PDL: tl.constexpr,
+    hidden, head, bias, logits, rows, finished,
+    start_array, start_bits, start_exceptions, start_kind, start_shift, start_gap,
+    tokens, token_bits, has_bias,
+    slot_logits, slot_tokens, first_entry, beam_peak, beam_sum,
+    tile_starts, tile_beam, tile_peak, tile_sum,
+    M, V, D, CAPACITY, TILE_CAPACITY, wide_from,
+    BEAMS: tl.constexpr, SLOTS: tl.constexpr, TILES: tl.constexpr, TILE: tl.constexpr,
+    BEAMS_UP: tl.constexpr, EVEN: tl.constexpr, BLOCK_K: tl.constexpr, TILE_K: tl.constexpr,
+    HAS_LOGITS: tl.constexpr, PDL: tl.constexpr,
 ):  # fmt: skip
-    """Every candidate of every beam: order key, score and child row.
+    """Every valid token of every beam: logit and token, and each beam's share of the log-softmax.
+
+    The programs from ``wide_from`` on score the tiles, TILES at a time; those before, BEAMS beams.
 
     Args:
-        row_starts, tokens: the sparse table.
-        candidate_keys: out, int64 [B, CAPACITY]; candidate_scores: out, float32 [B, CAPACITY];
-            candidate_rows: out, int64 [B, CAPACITY]; candidate_count: out, int32 [B].
-        BEAMS, SLOTS: beams of a program, and slots of each that it takes at a time.
-        ALL_BEAMS: the power of two from M on. Every program counts the candidates of all beams
-            before its own, which costs less than a kernel that does it for all.
+        slot_logits: out, float32 [B, CAPACITY]; -inf where a slot is empty. slot_tokens: int32.
+        first_entry: out, int64 [B, M]. beam_peak, beam_sum: out, float32 [B, M]; of a beam's own
+            slots.
+        tile_starts: out, int32 [B, M + 1]; the tiles of the beams before each; only where there are
+            programs for tiles. tile_beam, tile_peak, tile_sum: out, [B, TILE_CAPACITY].
     """
     if PDL:
         tl.extra.cuda.gdc_wait()
         tl.extra.cuda.gdc_launch_dependents()
     b = tl.program_id(0).to(tl.int64)
-    first_m = tl.program_id(1) * BEAMS
-    m = first_m + tl.arange(0, BEAMS)
-    beam = b * M + m
-    first, degree, done = _degrees(rows + b * M, finished + b * M, row_starts, m, M)
-    score = tl.load(scores + beam, mask=m < M, other=float("-inf"))
-    if HAS_LOGITS or D > BLOCK_K:
-        h = score
-    else:
-        k = tl.arange(0, BLOCK_K)
-        there = (m < M)[:, None]
-        if D % BLOCK_K != 0:
-            there = there & (k < D)[None, :]
-        h = tl.load(hidden + beam[:, None] * D + k[None, :], mask=there, other=0.0)
-        h = h.to(tl.float32)[:, None, :]
-    everyone = tl.arange(0, ALL_BEAMS)
-    # The last program needs every beam, for the count; the others, those before them.
-    last = tl.program_id(1) == tl.num_programs(1) - 1
-    _first, degrees, _done = _degrees(
-        rows + b * M, finished + b * M, row_starts, everyone, M if last else first_m
-    )
-    before = tl.sum(tl.where(everyone < first_m, degrees, 0))
-    if last:
-        tl.store(candidate_count + b, tl.sum(degrees))
-    place = b * CAPACITY + before + (tl.cumsum(degree, 0) - degree)
-    most = tl.max(degree)
-
-    slot = tl.arange(0, SLOTS)
-    logit, token, inside, real = _logits(
-        hidden, head, bias, logits, tokens, h, slot, first, degree, done, beam, V,
-        D, TOKEN_MASK, BLOCK_K, HAS_LOGITS, HAS_BIAS,
-    )  # fmt: skip
-    at = place[:, None] + slot[None, :]
-    tl.store(candidate_rows + at, first[:, None] + slot[None, :], mask=inside)
-    peak = tl.max(logit, 1)
-    reference = tl.where(peak == float("-inf"), 0.0, peak)
-    mass = tl.sum(tl.exp(logit - reference[:, None]), 1)
-    for begin in range(SLOTS, most, SLOTS):
-        later = begin + tl.arange(0, SLOTS)
-        logit_later, token_later, inside_later, _real = _logits(
-            hidden, head, bias, logits, tokens, h, later, first, degree, done, beam, V,
-            D, TOKEN_MASK, BLOCK_K, HAS_LOGITS, HAS_BIAS,
+    slot_logits += b * CAPACITY
+    slot_tokens += b * CAPACITY
+    program = tl.program_id(1)
+    if program < wide_from:
+        m = program * BEAMS + tl.arange(0, BEAMS)
+        inside = m < M
+        first, degree, done = _candidates_of(
+            rows + b * M, finished + b * M, start_array, start_bits, start_exceptions, start_kind,
+            start_shift, start_gap, m, inside,
         )  # fmt: skip
-        at_later = place[:, None] + later[None, :]
-        tl.store(candidate_rows + at_later, first[:, None] + later[None, :], mask=inside_later)
-        tl.store(candidate_scores + at_later, logit_later, mask=inside_later)
-        tl.store(candidate_keys + at_later, token_later.to(tl.int64), mask=inside_later)
-        new_peak = tl.maximum(peak, tl.max(logit_later, 1))
-        reference = tl.where(new_peak == float("-inf"), 0.0, new_peak)
-        mass = mass * tl.exp(peak - reference)
-        mass += tl.sum(tl.exp(logit_later - reference[:, None]), 1)
-        peak = new_peak
-    top = reference
-    log_sum = tl.where(mass > 0.0, tl.log(mass), 0.0)
-
-    _finish(
-        logit, token, inside, real, score, top, log_sum, beam, m, V, at, bonus, nudge,
-        candidate_keys, candidate_scores, HAS_BONUS, HAS_NUDGE,
-    )  # fmt: skip
-    if most > SLOTS:
-        tl.debug_barrier()
-        for begin in range(SLOTS, most, SLOTS):
-            later = begin + tl.arange(0, SLOTS)
-            at_later = place[:, None] + later[None, :]
-            within = later[None, :] < degree[:, None]
-            logit_kept = tl.load(candidate_scores + at_later, mask=within, other=float("-inf"))
-            token_kept = tl.load(candidate_keys + at_later, mask=within, other=0).to(tl.int32)
-            # A finished beam has one candidate, so whatever comes later is real.
-            _finish(
-                logit_kept, token_kept, within, within, score, top, log_sum, beam, m, V, at_later,
-                bonus, nudge, candidate_keys, candidate_scores, HAS_BONUS, HAS_NUDGE,
+        beam = b * M + m
+        slot = tl.arange(0, SLOTS)
+        logit, token = _score(
+            hidden, head, bias, logits, tokens, token_bits, has_bias, first, degree, done, beam,
+            slot, V, D, EVEN, BLOCK_K, HAS_LOGITS,
+        )  # fmt: skip
+        peak, mass = _share(logit)
+        tl.store(first_entry + beam, first, mask=inside)
+        tl.store(beam_peak + beam, peak, mask=inside)
+        tl.store(beam_sum + beam, mass, mask=inside)
+        at = m[:, None] * SLOTS + slot[None, :]
+        tl.store(slot_logits + at, logit, mask=inside[:, None])
+        tl.store(slot_tokens + at, token, mask=inside[:, None])
+    else:
+        everyone = tl.arange(0, BEAMS_UP)
+        _first, degrees, _done = _candidates_of(
+            rows + b * M, finished + b * M, start_array, start_bits, start_exceptions, start_kind,
+            start_shift, start_gap, everyone, everyone < M,
+        )  # fmt: skip
+        tiles = tl.where(degrees > SLOTS, (degrees - SLOTS + TILE - 1) // TILE, 0)
+        ends = tl.cumsum(tiles, 0)
+        total = tl.sum(tiles)
+        if program == wide_from:
+            own = tile_starts + b * (M + 1)
+            tl.store(own + everyone, ends - tiles, mask=everyone < M)
+            tl.store(own + M, total)
+        programs = tl.num_programs(1) - wide_from
+        for begin in range((program - wide_from) * TILES, total, programs * TILES):
+            tile = begin + tl.arange(0, TILES)
+            real = tile < total
+            m = tl.sum((ends[None, :] <= tile[:, None]).to(tl.int32), 1)
+            m = tl.where(real, m, 0)
+            before = tl.sum(
+                tl.where(everyone[None, :] == m[:, None], (ends - tiles)[None, :], 0), 1
+            )
+            first, degree, done = _candidates_of(
+                rows + b * M, finished + b * M, start_array, start_bits, start_exceptions,
+                start_kind, start_shift, start_gap, m, real,
             )  # fmt: skip
+            passed = SLOTS + (tile - before) * TILE
+            left = tl.where(real, degree - passed, 0)
+            slot = tl.arange(0, TILE)
+            logit, token = _score(
+                hidden, head, bias, logits, tokens, token_bits, has_bias,
+                first + passed.to(tl.int64), left, done, b * M + m, slot, V, D, EVEN, TILE_K,
+                HAS_LOGITS,
+            )  # fmt: skip
+            peak, mass = _share(logit)
+            to = b * TILE_CAPACITY + tile
+            tl.store(tile_beam + to, m, mask=real)
+            tl.store(tile_peak + to, peak, mask=real)
+            tl.store(tile_sum + to, mass, mask=real)
+            at = M * SLOTS + tile[:, None] * TILE + slot[None, :]
+            tl.store(slot_logits + at, logit, mask=real[:, None])
+            tl.store(slot_tokens + at, token, mask=real[:, None])
+
+
+@triton.jit(do_not_specialize=[
+    "start_kind", "start_shift", "start_gap", "token_bits", "rank_mask", "words", "rank_words",
+    "search_steps", "next_kind", "next_shift", "next_gap", "M", "V", "W", "T", "last", "ragged",
+    "SLACK", "CAPACITY", "TILE_CAPACITY", "has_tiles", "has_bonus", "has_nudge", "slots_each",
+    "tile_size",
+])  # fmt: skip
+def finish_slots(
+    scores, slot_logits, slot_tokens, beam_peak, beam_sum, tile_starts, tile_beam, tile_peak,
+    tile_sum, first_entry, bonus, nudge, tops, log_sums, candidates, candidate_scores, slots,
+    candidate_count,
+    rows, finished, history,
+    start_array, start_bits, start_exceptions, start_kind, start_shift, start_gap,
+    tokens, token_bits, bitmaps, ranks, rank_mask, words, rank_words, child, search_steps,
+    next_array, next_bits, next_exceptions, next_kind, next_shift, next_gap, leaf_first,
+    out_tokens, out_scores, out_keys, out_rows, out_parents, out_finished, out_count,
+    M, V, W, T, last, ragged, SLACK, CAPACITY, TILE_CAPACITY, slots_each, tile_size, has_tiles,
+    has_bonus, has_nudge,
+    BEAM_BLOCK: tl.constexpr, CHUNK: tl.constexpr, RANKED: tl.constexpr, T_UP: tl.constexpr,
+    OWN: tl.constexpr, OTHERS: tl.constexpr, PDL: tl.constexpr,
+):  # fmt: skip
+    """Log-probabilities, and the W best of what ``score_slots`` wrote.
+
+    Args:
+        tops, log_sums: workspace, float32 [B, M]. candidates: int64, candidate_scores: float32,
+            slots: int32, all workspace [B, CAPACITY]. candidate_count: out, int32 [B].
+        RANKED: the new beams are written here; else ``write_best`` comes next.
+    """
+    if PDL:
+        tl.extra.cuda.gdc_wait()
+        tl.extra.cuda.gdc_launch_dependents()
+    b = tl.program_id(0).to(tl.int64)
+    candidates += b * CAPACITY
+    candidate_scores += b * CAPACITY
+    slots += b * CAPACITY
+    n = M * slots_each
+    if has_tiles != 0:
+        n += tl.load(tile_starts + b * (M + 1) + M) * tile_size
+    for begin in range(0, M, BEAM_BLOCK):
+        m = begin + tl.arange(0, BEAM_BLOCK)
+        inside = m < M
+        peak = tl.load(beam_peak + b * M + m, mask=inside, other=float("-inf"))
+        mass = tl.load(beam_sum + b * M + m, mask=inside, other=0.0)
+        if has_tiles != 0:
+            opens = tl.load(tile_starts + b * (M + 1) + m, mask=inside, other=0)
+            count = tl.load(tile_starts + b * (M + 1) + m + 1, mask=inside, other=0) - opens
+            eight = tl.arange(0, 8)
+            for done in range(0, tl.max(count), 8):
+                there = (done + eight)[None, :] < count[:, None]
+                at = b * TILE_CAPACITY + opens[:, None] + done + eight[None, :]
+                more = tl.load(tile_peak + at, mask=there, other=float("-inf"))
+                share = tl.load(tile_sum + at, mask=there, other=0.0)
+                top = tl.maximum(peak, tl.max(more, 1))
+                reference = tl.where(top == float("-inf"), 0.0, top)
+                mass = mass * tl.exp(peak - reference)
+                mass += tl.sum(share * tl.exp(more - reference[:, None]), 1)
+                peak = top
+        tl.store(tops + b * M + m, tl.where(peak == float("-inf"), 0.0, peak), mask=inside)
+        log_sum = tl.where(mass > 0.0, tl.log(mass), 0.0)
+        tl.store(log_sums + b * M + m, log_sum, mask=inside)
+    tl.debug_barrier()
+    for begin in range(0, n, CHUNK):
+        slot = begin + tl.arange(0, CHUNK)
+        real = slot < n
+        logit = tl.load(slot_logits + b * CAPACITY + slot, mask=real, other=float("-inf"))
+        token = tl.load(slot_tokens + b * CAPACITY + slot, mask=real, other=0)
+        first = M * slots_each
+        m = slot // slots_each
+        if has_tiles != 0:
+            in_tile = real & (slot >= first)
+            tile = tl.where(in_tile, (slot - first) // tile_size, 0)
+            owner = tl.load(tile_beam + b * TILE_CAPACITY + tile, mask=in_tile, other=0)
+            m = tl.where(in_tile, owner, m)
+        m = tl.where(real, m, 0)
+        beam = b * M + m
+        # What is not there scores -inf, whatever the rest is.
+        score = tl.load(scores + beam, mask=real, other=0.0)
+        top = tl.load(tops + beam, mask=real, other=0.0)
+        total = score + ((logit - top) - tl.load(log_sums + beam, mask=real, other=0.0))
+        is_token = real & (logit > float("-inf"))
+        if has_bonus + has_nudge != 0:
+            row_done = tl.load(finished + beam, mask=real, other=0) != 0
+            is_token = is_token & (row_done == 0)
+        if has_bonus != 0:
+            total += tl.load(bonus + beam * V + token, mask=is_token, other=0.0)
+        total = usable(total)
+        key = total
+        if has_nudge != 0:
+            key += tl.load(nudge + beam * V + token, mask=is_token, other=0.0)
+            key = usable(key)
+            tl.store(candidate_scores + slot, total, mask=real)
+        tl.store(candidates + slot, packed(key, m * V + token), mask=real)
+        tl.store(slots + slot, slot, mask=real)
+    tl.debug_barrier()
+    if n > W + SLACK:
+        n = keep_best(candidates, candidate_scores, slots, n, W, SLACK, has_nudge, True, CHUNK)
+    if RANKED:
+        rank_and_write(
+            candidates, candidate_scores, slots, n, has_nudge, b, 0, OWN, rows, finished, history,
+            start_array, start_bits, start_exceptions, start_kind, start_shift, start_gap,
+            tokens, token_bits, bitmaps, ranks, rank_mask, words, rank_words, BY_SLOT, search_steps,
+            next_array, next_bits, next_exceptions, next_kind, next_shift, next_gap, leaf_first,
+            first_entry, tile_starts, slots_each, tile_size,
+            out_tokens, out_scores, out_keys, out_rows, out_parents, out_finished, out_count,
+            M, V, W, T, last, ragged, T_UP, OWN, OTHERS,
+        )  # fmt: skip
+    else:
+        tl.store(candidate_count + b, n)

@@ -6,23 +6,20 @@ give the same launches, so a loop of steps can be captured in a CUDA graph.
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import Any
 
 import torch
 
 from beamsieve.interface import Normalize, Projection, StepInputs
-from beamsieve_backends.triton_slots.choose import choose_cells, choose_tokens
+from beamsieve_backends.triton_slots.choose import choose_cells
+from beamsieve_backends.triton_slots.finish import finish_cells, finish_tokens
 from beamsieve_backends.triton_slots.launch import INTERPRETED, cdiv, launch, power_of_two
 from beamsieve_backends.triton_slots.project import row_bitmaps, split_rows, statistics
-from beamsieve_backends.triton_slots.rank import write_best
-from beamsieve_backends.triton_slots.revisit import (
-    list_groups,
-    score_groups,
-    settle_candidates,
-    thin_candidates,
-)
-from beamsieve_backends.triton_slots.slots import score_slots
+from beamsieve_backends.triton_slots.rank import BY_SLOT, DENSE, SPARSE, write_best
+from beamsieve_backends.triton_slots.revisit import list_groups, score_groups, settle_candidates
+from beamsieve_backends.triton_slots.slots import finish_slots, score_slots
 from beamsieve_backends.triton_slots.tables import DeviceTable, DeviceTables
 
 GROUP = 8
@@ -32,27 +29,34 @@ LISTING = 1024
 """Groups that one program looks at when it lists them."""
 HELD = 8192
 """The most keys that one program holds in registers."""
-THIN_FROM = 2048
-"""Fewer candidates than this are ranked as they are."""
+CELLS_HELD = 16384
+"""The most cells; their keys are half as large."""
+WRITTEN = 1 << 20
+"""The most logits of a request that are written out, and read again where they may matter."""
+WRITTEN_IN_ALL = 1 << 26
+"""The same of a batch: 256 MiB. It alone makes a result's last bits depend on the batch's size."""
+RANKED_UP_TO = 1024
+"""The widest step whose beams one program ranks."""
 PROCESSORS = 132
 """How many programs are enough to fill a large GPU; only speed depends on it."""
 
 
 TUNING: dict[str, dict[str, Any]] = {
-    "slots_few": {"BEAMS": 2, "SLOTS": 4, "BLOCK_K": 256, "warps": 4},
-    "slots_few_wide": {"BEAMS": 1, "SLOTS": 8, "BLOCK_K": 256, "warps": 4},
-    "slots_many": {"BEAMS": 4, "SLOTS": 2, "BLOCK_K": 256, "warps": 4},
-    "slots_many_wide": {"BEAMS": 4, "SLOTS": 4, "BLOCK_K": 256, "warps": 4},
-    "statistics_few": {"BLOCK_M": 64, "BLOCK_K": 64, "warps": 4, "stages": 3},
-    "statistics_many": {"BLOCK_M": 128, "BLOCK_K": 64, "warps": 8, "stages": 3},
+    "slots_few": {"BEAMS": 2, "BLOCK_K": 256, "TILES": 1, "TILE_K": 256, "warps": 4},
+    "slots_many": {"BEAMS": 4, "BLOCK_K": 256, "TILES": 1, "TILE_K": 256, "warps": 4},
+    "statistics_16": {"BLOCK_M": 16, "BLOCK_K": 64, "warps": 4, "stages": 3},
+    "statistics_32": {"BLOCK_M": 32, "BLOCK_K": 64, "warps": 4, "stages": 3},
+    "statistics_64": {"BLOCK_M": 64, "BLOCK_K": 64, "warps": 4, "stages": 3},
+    "statistics_128": {"BLOCK_M": 128, "BLOCK_K": 64, "warps": 8, "stages": 3},
     "groups_few": {"GROUPS": 2, "BLOCK_K": 256, "warps": 4},
     "groups_many": {"GROUPS": 8, "BLOCK_K": 32, "warps": 4, "registers": 64},
     "rank": {"OWN": 32, "OTHERS": 128, "warps": 2},
-    "tile": {"narrow": 64, "wide": 256, "split": 128},
+    "finish_few": {"OWN": 128, "OTHERS": 32, "warps": 8},
+    "finish_many": {"OWN": 512, "OTHERS": 32, "warps": 16},
 }
 """Block shapes that were fast on an H200. Those that decide the order of a sum follow from a
 request's own shape (few or many beams), never from the batch, so that no result does either; of
-``statistics`` both give the same bits."""
+``statistics`` all give the same bits."""
 
 
 @dataclass(frozen=True)
@@ -83,15 +87,18 @@ class NewBeams:
 
 @dataclass(frozen=True)
 class Kept:
-    """Candidates that may win, on the device: keys, scores [B, capacity] and count [B]."""
+    """Candidates that may win, on the device: keys, scores and slots [B, capacity], count [B]."""
 
     keys: torch.Tensor
     scores: torch.Tensor
+    has_scores: bool
     count: torch.Tensor
     capacity: int
     typical: int
     """About how many there are."""
-    rows: torch.Tensor | None = None
+    slots: torch.Tensor | None = None
+    by_slot: tuple[Any, ...] | None = None
+    """Where slots lie: first_entry, tile_starts, slots of a beam, and of a tile."""
 
 
 def choose_projection(
@@ -120,19 +127,26 @@ def run_step(
     """
     table = tables.tables[step - 1]
     projection = choose_projection(table, inputs.projection, normalize, inputs.logits is not None)
-    call = _Call(table, beams, inputs, normalize)
-    kept = call.selective() if projection == "selective" else call.full()
     following = tables.tables[step] if step < len(tables.tables) else None
-    return call.write(kept, following, tables.ragged)
+    call = _Call(table, following, tables.ragged, beams, inputs, normalize)
+    return call.selective() if projection == "selective" else call.full()
 
 
 class _Call:
     """One step's launches; holds what all of them share."""
 
     def __init__(
-        self, table: DeviceTable, beams: StepArrays, inputs: StepInputs, normalize: Normalize
+        self,
+        table: DeviceTable,
+        following: DeviceTable | None,
+        ragged: bool,
+        beams: StepArrays,
+        inputs: StepInputs,
+        normalize: Normalize,
     ) -> None:
         self.table = table
+        self.following = following
+        self.ragged = ragged
         self.beams = beams
         self.inputs = inputs
         self.all = normalize == "all"
@@ -144,172 +158,239 @@ class _Call:
         none = beams.scores
         self.hidden = none if inputs.hidden is None else inputs.hidden.contiguous()
         self.head = none if inputs.head is None else inputs.head.contiguous()
-        self.bias = none if inputs.bias is None else inputs.bias.contiguous()
+        self.bias = none if inputs.bias is None else inputs.bias.float().contiguous()
         self.logits = none if inputs.logits is None else inputs.logits.contiguous()
         self.bonus = none if inputs.bonus is None else inputs.bonus.contiguous()
         self.nudge = none if inputs.nudge is None else inputs.nudge.contiguous()
         self.D = 16 if inputs.hidden is None else int(inputs.hidden.shape[-1])
-        self.has = {
-            "HAS_LOGITS": inputs.logits is not None,
-            "HAS_BIAS": inputs.bias is not None,
-            "HAS_BONUS": inputs.bonus is not None,
-            "HAS_NUDGE": inputs.nudge is not None,
-        }
-        self.model = (self.hidden, self.head, self.bias, self.logits, self.bonus, self.nudge)
+        self.has_logits = inputs.logits is not None
+        self.has_bias = int(inputs.bias is not None)
+        self.has_bonus = int(inputs.bonus is not None)
+        self.has_nudge = int(inputs.nudge is not None)
+        self.child = int(DENSE if table.dense else SPARSE)
+        self.new = self._new_beams()
 
     def empty(self, *shape: int, dtype: torch.dtype = torch.float32) -> torch.Tensor:
         return torch.empty(shape, dtype=dtype, device=self.device)
 
-    def selective(self) -> Kept:
-        """Every candidate; thinned out where there are many more than the width."""
-        table, B, M, W = self.table, self.B, self.M, self.W
-        capacity = table.most_candidates(M, self.beams.distinct)
-        keys = self.empty(B, capacity, dtype=torch.int64)
-        scores = self.empty(B, capacity)
-        rows = self.empty(B, capacity, dtype=torch.int64)
-        count = self.empty(B, dtype=torch.int32)
-        kind = "slots_few" if M < 256 else "slots_many"
-        wide = "_wide" if table.entries > 1.5 * table.rows else ""
-        shape = dict(TUNING[kind + wide])
-        per_program = shape["BEAMS"] = min(shape["BEAMS"], power_of_two(M))
-        shape["BLOCK_K"] = min(shape["BLOCK_K"], power_of_two(self.D))
-        launch(
-            score_slots, (B, cdiv(M, per_program)), *self.model, self.beams.rows, self.finished,
-            self.beams.scores, table.row_starts, table.tokens, keys, scores, rows, count,
-            M, self.V, capacity,
-            D=self.D, TOKEN_MASK=table.token_mask, ALL_BEAMS=power_of_two(M), **self.has, **shape,
-        )  # fmt: skip
-        typical = min(capacity, int(M * table.typical_degree))
-        if typical > max(2 * W, THIN_FROM):
-            block = min(8192, max(1024, power_of_two(int(1.25 * M * table.entries / table.rows))))
-            launch(
-                thin_candidates, (B,), keys, scores, rows, count,
-                self.empty(B, capacity, dtype=torch.int32), W, self.slack, capacity, BLOCK=block,
-                warps=_warps(block),
-            )  # fmt: skip
-            typical = W
-        return Kept(keys, scores, count, capacity, typical, rows)
+    def block_k(self, largest: int) -> dict[str, Any]:
+        """The part of a hidden state that is read at a time, and whether it goes up evenly."""
+        block = max(16, min(largest, power_of_two(self.D)))
+        return {"BLOCK_K": block, "EVEN": self.D % block == 0}
 
     @property
     def slack(self) -> int:
         """How many more than the width a threshold may leave, which saves rounds of its search."""
         return self.W // 8 + 16
 
-    def full(self) -> Kept:
-        """The candidates of the groups that can hold one of the best."""
-        B, M, V = self.B, self.M, self.V
-        bitmap = self.table.bitmap
-        words = cdiv(V, 64) * 2
-        if bitmap is None:
+    def selective(self) -> NewBeams:
+        """Every candidate in a slot, then the best of them."""
+        table, B, M, W = self.table, self.B, self.M, self.W
+        shape = dict(TUNING["slots_few" if M <= 128 else "slots_many"])
+        shape["BEAMS"] = min(shape["BEAMS"], power_of_two(M))
+        shape |= self.block_k(shape["BLOCK_K"])
+        shape["TILE_K"] = min(shape["TILE_K"], shape["BLOCK_K"], 4096 // table.tile)
+        most_tiles = table.most_tiles(M, self.beams.distinct)
+        capacity = M * table.slots + most_tiles * table.tile
+        slot_logits, slot_tokens = (
+            self.empty(B, capacity, dtype=kind) for kind in (torch.float32, torch.int32)
+        )
+        first_entry = self.empty(B, M, dtype=torch.int64)
+        beam_peak, beam_sum, tops, log_sums = (self.empty(B, M) for _ in range(4))
+        tile_starts = self.empty(B, M + 1, dtype=torch.int32)
+        tile_beam = self.empty(B, max(1, most_tiles), dtype=torch.int32)
+        tile_peak, tile_sum = (self.empty(B, max(1, most_tiles)) for _ in range(2))
+        wide_from = cdiv(M, shape["BEAMS"])
+        for_tiles = 0
+        if most_tiles:
+            expected = int(M * table.typical_tiles * 1.25) + 1
+            for_tiles = min(most_tiles, max(4, min(expected, 8 * PROCESSORS // B)))
+        launch(
+            score_slots, (B, wide_from + for_tiles), self.hidden, self.head, self.bias,
+            self.logits, self.beams.rows, self.finished, *table.starts, table.tokens,
+            table.token_bits, self.has_bias, slot_logits, slot_tokens, first_entry, beam_peak,
+            beam_sum, tile_starts, tile_beam, tile_peak, tile_sum, M, self.V, self.D, capacity,
+            max(1, most_tiles), wide_from,
+            SLOTS=table.slots, TILE=table.tile, BEAMS_UP=_beams_up(M), HAS_LOGITS=self.has_logits,
+            **shape,
+        )  # fmt: skip
+        keys = self.empty(B, capacity, dtype=torch.int64)
+        scores = self.empty(B, capacity) if self.has_nudge else self.beams.scores
+        slots = self.empty(B, capacity, dtype=torch.int32)
+        count = self.empty(B, dtype=torch.int32)
+        typical = M * table.slots + int(1.25 * M * table.typical_tiles) * table.tile
+        chunk = 1024 if typical <= 1024 else 4096 if typical <= 4096 else 8192
+        ranked = W <= RANKED_UP_TO
+        shape = self._finish(chunk)
+        launch(
+            finish_slots, (B,), self.beams.scores, slot_logits, slot_tokens, beam_peak, beam_sum,
+            tile_starts, tile_beam, tile_peak, tile_sum, first_entry, self.bonus, self.nudge, tops,
+            log_sums, keys, scores, slots, count, *self._writing(int(BY_SLOT)), self.slack,
+            capacity, max(1, most_tiles), table.slots, table.tile, int(most_tiles > 0),
+            self.has_bonus, self.has_nudge,
+            BEAM_BLOCK=min(512, _beams_up(M)), CHUNK=chunk, RANKED=ranked, **shape,
+        )  # fmt: skip
+        if ranked:
+            return self.new
+        by_slot = (first_entry, tile_starts, table.slots, table.tile)
+        kept = Kept(keys, scores, bool(self.has_nudge), count, capacity, W, slots, by_slot)
+        return self.write(kept)
+
+    def _finish(self, held: int) -> dict[str, Any]:
+        shape = dict(TUNING["finish_few" if self.W <= 128 else "finish_many"])
+        shape["warps"] = max(shape["warps"], min(16, held // 512))
+        return shape | {"T_UP": max(4, power_of_two(self._t))}
+
+    @property
+    def _t(self) -> int:
+        return int(self.beams.tokens.shape[-1]) + 1
+
+    def full(self) -> NewBeams:
+        """Every token of the codebook is scored; the valid ones are told by bitmaps."""
+        M, V = self.M, self.V
+        bitmap, words = self.table.bitmap, self.table.words * 2
+        if not self.table.dense:
             words = cdiv(V, 32)
             bitmap = self._bitmaps(words)
         bitmap = bitmap.view(torch.int32)
-        guided = self.inputs.bonus is not None or self.inputs.nudge is not None
-        beams_up, columns_up = power_of_two(M), power_of_two(V)
-        each_token = not guided and beams_up * columns_up <= HELD
-        split = self.inputs.hidden is not None and self.hidden.dtype == torch.float32
-        # The tile decides how the log-softmax is summed, so it must not depend on the batch.
-        kind = "narrow" if each_token or M < 256 else ("split" if split else "wide")
-        tile = TUNING["tile"][kind]
-        tile = min(tile, max(32, columns_up))
-        group = 1 if each_token else GROUP
-        tiles = cdiv(V, tile)
-        group_max = self.empty(B, M, tiles * tile // group)
-        peak, mass = (self.empty(tiles, B * M) for _ in range(2))
-        # Enough cells that a threshold among them is sharp, as far as one program can hold them.
-        cells = 1
-        while cells < tile // 16 and M * tiles * cells < 12 * self.W and not each_token:
-            cells *= 2
-        best = peak if each_token else self.empty(tiles * cells, B * M)
-        self._statistics(bitmap, words, tile, group, cells, group_max, best, peak, mass)
-        if not each_token:
-            return self._revisited(bitmap, words, cells, group_max, best, peak, mass)
-        count = self.empty(B, dtype=torch.int32)
-        capacity = self.W + self.slack
-        keys = self.empty(B, capacity, dtype=torch.int64)
-        scores = self.empty(B, capacity)
-        launch(
-            choose_tokens, (B,), self.beams.scores, peak, mass, group_max, keys, scores, count,
-            B * M, M, V, self.W, self.slack, TILES=tiles, TILES_UP=power_of_two(tiles),
-            COLUMNS=tiles * tile, COLUMNS_UP=columns_up, BEAMS=beams_up,
-            warps=_warps(beams_up * columns_up),
-        )  # fmt: skip
-        return Kept(keys, scores, count, capacity, capacity)
+        guided = self.has_bonus or self.has_nudge
+        cells = power_of_two(M) * power_of_two(V)
+        if not guided and _coarse(M) * _columns(V) <= HELD:
+            return self._all_held(bitmap, words)
+        if not guided and cells <= WRITTEN and self.B * M * V <= WRITTEN_IN_ALL:
+            return self._written(bitmap, words)
+        return self._revisited(bitmap, words)
 
     def _bitmaps(self, words: int) -> torch.Tensor:
         table = self.table
         bitmaps = self.empty(self.B * self.M, words, dtype=torch.int32)
-        block = min(256, power_of_two(words))
-        entries = min(16, power_of_two(max(1, int(table.typical_degree))))
+        block = 16 if words <= 16 else 64 if words <= 64 else 256
+        entries = 2 if table.typical_degree <= 2 else 16
         each = max(1, 8192 // (block * entries))
         launch(
             row_bitmaps, (cdiv(self.B * self.M, each),), self.beams.rows, self.finished,
-            table.row_starts, table.tokens, bitmaps, self.B * self.M,
-            TOKEN_MASK=table.token_mask, WORDS=words, WORD_BLOCK=block, BEAMS=each,
-            ENTRIES=entries,
+            *table.starts, table.tokens, table.token_bits, bitmaps, self.B * self.M, words,
+            WORD_BLOCK=block, BEAMS=each, ENTRIES=entries,
         )  # fmt: skip
         return bitmaps
 
-    def _split(self, x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-        n = x.numel() // self.D
-        high, low = (self.empty(n, self.D, dtype=torch.float16) for _ in range(2))
-        inverse = self.empty(n)
+    def _split(self) -> tuple[torch.Tensor, ...]:
+        """hidden and head, each in two float16 parts, and what undoes their scales."""
+        parts: list[torch.Tensor] = []
+        counts = [x.numel() // self.D for x in (self.hidden, self.head)]
+        for n in counts:
+            parts += [self.empty(n, self.D, dtype=torch.float16) for _ in range(2)]
+            parts.append(self.empty(n))
         columns = power_of_two(self.D)
         each = max(1, 4096 // columns)
         launch(
-            split_rows, (cdiv(n, each),), x, high, low, inverse, n,
-            D=self.D, D_UP=columns, ROWS=each,
+            split_rows, (sum(cdiv(n, each) for n in counts),), self.hidden, *parts[:3], counts[0],
+            self.head, *parts[3:], counts[1], self.D, D_UP=columns, ROWS=each,
         )  # fmt: skip
-        return high, low, inverse
+        return tuple(parts)
+
+    def _tile(self) -> int:
+        """The tokens of a tile: it decides how the log-softmax is summed, so it must not depend on
+        the batch."""
+        M, V = self.M, self.V
+        wide = 128 if V <= 1024 or self._splits() else 256
+        tile = 64 if M < 64 else 128 if M < 256 else wide
+        return min(tile, max(64, power_of_two(V)))
+
+    def _splits(self) -> bool:
+        return not self.has_logits and self.hidden.dtype == torch.float32 and self.M >= 16
 
     def _statistics(
-        self,
-        bitmap: torch.Tensor,
-        words: int,
-        tile: int,
-        group: int,
-        cells: int,
-        *outputs: torch.Tensor,
-    ) -> None:
+        self, bitmap: torch.Tensor, words: int, tile: int, group: int, cells: int
+    ) -> tuple[torch.Tensor, ...]:
+        """group_max, cell_best, tile_peak, tile_sum: see ``project.statistics``."""
         beams = self.B * self.M
-        none = self.beams.scores
-        hidden, head, bias, logits, bonus, nudge = self.model
-        hidden_low = head_low = hidden_scale = head_scale = none
-        split = not self.has["HAS_LOGITS"] and hidden.dtype == torch.float32
-        if split:
-            hidden, hidden_low, hidden_scale = self._split(hidden)
-            head, head_low, head_scale = self._split(head)
         tiles = cdiv(self.V, tile)
-        large = beams >= 1024
-        shape = dict(TUNING["statistics_many" if large else "statistics_few"])
-        row_blocks = cdiv(beams, shape["BLOCK_M"])
-        tiles_each = cdiv(tiles, max(1, PROCESSORS // row_blocks)) if large else 1
+        group_max = self.empty(self.B, self.M, tiles * tile // group)
+        peak, mass = (self.empty(tiles, beams) for _ in range(2))
+        best = self.empty(tiles * cells, beams) if cells else peak
+        none = self.beams.scores
+        hidden, head = self.hidden, self.head
+        hidden_low = head_low = hidden_scale = head_scale = none
+        split = self._splits()
+        if split:
+            hidden, hidden_low, hidden_scale, head, head_low, head_scale = self._split()
+        rows = 16 if beams <= 256 else 32 if beams < 1024 else 64 if beams <= 4096 else 128
+        shape = dict(TUNING[f"statistics_{rows}"])
+        if tile == 256 and rows >= 64:
+            shape["warps"] = 8
+        row_blocks = cdiv(beams, rows)
+        tiles_each = cdiv(tiles, max(1, PROCESSORS // row_blocks)) if rows == 128 else 1
         splits = cdiv(tiles, tiles_each)
-        shape["BLOCK_K"] = min(shape["BLOCK_K"], max(16, power_of_two(self.D)))
         launch(
             statistics, (row_blocks * splits,), hidden, head, hidden_low, head_low, hidden_scale,
-            head_scale, bias, logits, bonus, nudge, self.beams.rows, self.finished, bitmap,
-            *outputs, beams, self.V, splits, tiles_each,
-            D=self.D, WORDS=words, TILES=tiles, GROUP=group, TILE=tile, CELLS=cells,
-            ALL=self.all, BY_ROW=self.table.dense, SPLIT=split,
-            UPCAST=INTERPRETED, **self.has, **shape,
+            head_scale, self.bias, self.logits, self.bonus, self.nudge, self.beams.rows,
+            self.finished, bitmap, group_max, best, peak, mass, beams, self.V, self.D, words,
+            splits, tiles_each, tiles, int(self.table.dense), int(self.all), self.has_bias,
+            self.has_bonus, self.has_nudge,
+            GROUP=group, TILE=tile, CELLS=cells, SPLIT=split, HAS_LOGITS=self.has_logits,
+            PLAIN=not (self.all or self.has_bonus or self.has_nudge),
+            PRECISION="tf32x3" if hidden.dtype == torch.float32 and not split else "ieee",
+            UPCAST=INTERPRETED, **(shape | self.block_k(shape["BLOCK_K"])),
         )  # fmt: skip
+        return group_max, best, peak, mass
 
-    def _revisited(
-        self,
-        bitmap: torch.Tensor,
-        words: int,
-        cells: int,
-        group_max: torch.Tensor,
-        best: torch.Tensor,
-        peak: torch.Tensor,
-        mass: torch.Tensor,
-    ) -> Kept:
-        B, M, W = self.B, self.M, self.W
+    def _all_held(self, bitmap: torch.Tensor, words: int) -> NewBeams:
+        B, M, V = self.B, self.M, self.V
+        logits, _, peak, mass = self._statistics(bitmap, words, 64, 1, 0)
+        beams_up, columns_up = _coarse(M), _columns(V)
+        candidates = self.empty(B, M * V, dtype=torch.int64)
+        launch(
+            finish_tokens, (B,), self.beams.scores, peak, mass, logits, candidates,
+            self.beams.rows, *self._writing(self.child), self.slack, B * M, len(peak),
+            logits.shape[-1], M * V,
+            TILES_UP=columns_up // 64, COLUMNS_UP=columns_up, BEAMS_UP=beams_up,
+            **self._finish(beams_up * columns_up),
+        )  # fmt: skip
+        return self.new
+
+    def _written(self, bitmap: torch.Tensor, words: int) -> NewBeams:
+        B, M, V, W = self.B, self.M, self.V, self.W
+        tile = self._tile()
+        cell = 16 if power_of_two(M) * power_of_two(V) <= 1 << 18 else 64
+        cells = tile // cell
+        logits, best, peak, mass = self._statistics(bitmap, words, tile, 1, cells)
         tiles = len(peak)
-        tiles_up = power_of_two(tiles)
+        beams_up, tiles_up = power_of_two(M), power_of_two(tiles)
+        if M <= 64 and _coarse(M) * _coarse(tiles) * cells <= HELD:
+            beams_up, tiles_up = _coarse(M), _coarse(tiles)
+        most = W + self.slack
+        capacity = most * cell
+        tops, log_sums = self.empty(B, M), self.empty(B, M)
+        cell_list = self.empty(B, most, dtype=torch.int32)
+        candidates = self.empty(B, capacity, dtype=torch.int64)
+        count = self.empty(B, dtype=torch.int32)
+        ranked = W <= RANKED_UP_TO
+        launch(
+            finish_cells, (B,), self.beams.scores, best, peak, mass, logits, tops, log_sums,
+            cell_list, candidates, count, self.beams.rows, *self._writing(self.child), self.slack,
+            B * M, tiles, logits.shape[-1], capacity, most,
+            TILES_UP=tiles_up, CELLS=cells, CELL=cell, BEAMS_UP=beams_up,
+            GATHER=2048 if W <= 128 else 4096, RANKED=ranked,
+            **self._finish(beams_up * tiles_up * cells),
+        )  # fmt: skip
+        if ranked:
+            return self.new
+        return self.write(Kept(candidates, self.beams.scores, False, count, capacity, W))
+
+    def _revisited(self, bitmap: torch.Tensor, words: int) -> NewBeams:
+        B, M, W = self.B, self.M, self.W
+        tile = self._tile()
+        # Enough cells that a threshold among them is sharp, as far as one program can hold them.
+        cells, tiles = 1, cdiv(self.V, tile)
+        if M * self.V >= 1 << 17:
+            while cells < tile // 16 and M * tiles * cells < 12 * W:
+                cells *= 2
+        group_max, best, peak, mass = self._statistics(bitmap, words, tile, GROUP, cells)
+        tiles_up, beams_up = power_of_two(tiles), power_of_two(M)
+        if M <= 64 and _coarse(M) * _coarse(tiles) * cells <= HELD:
+            beams_up, tiles_up = _coarse(M), _coarse(tiles)
         groups = group_max.shape[-1] // (tiles * cells)
-        beams_up = power_of_two(M)
         together = min(tiles_up, max(1, beams_up * tiles_up * cells // max(HELD, beams_up)))
         listed = tiles_up * cells // together
         each = together * groups
@@ -321,8 +402,8 @@ class _Call:
         launch(
             choose_cells, (B,), self.beams.scores, best, peak, mass, tops, log_sums,
             self.empty(B, listed, beams_up, dtype=torch.int32), cell_list, cell_count, threshold,
-            group_count, count, B * M, M, W, self.slack,
-            TILES=tiles, TILES_UP=tiles_up, CELLS=cells, TOGETHER=together, BEAM_BLOCK=beam_block,
+            group_count, count, B * M, M, W, self.slack, tiles,
+            TILES_UP=tiles_up, CELLS=cells, TOGETHER=together, BEAM_BLOCK=beam_block,
             BEAMS_UP=beams_up, warps=_warps(beams_up * listed),
         )  # fmt: skip
         limit = LIMIT * W
@@ -331,7 +412,7 @@ class _Call:
         launch(
             list_groups, (B, cdiv(most * each, LISTING)), self.beams.scores, tops, log_sums,
             group_max, cell_list, cell_count, threshold, group_list, group_count, M, most, limit,
-            OF_BEAM=of_beam, OF_BEAM_UP=of_beam_up, EACH=each, BLOCK=LISTING,
+            of_beam, of_beam_up, each, BLOCK=LISTING,
         )  # fmt: skip
         shape = dict(TUNING["groups_few" if W < 256 else "groups_many"])
         shape["BLOCK_K"] = min(shape["BLOCK_K"], power_of_two(self.D))
@@ -339,61 +420,101 @@ class _Call:
         keys = self.empty(B, capacity, dtype=torch.int64)
         scores = self.empty(B, capacity)
         given = (
-            *self.model, self.beams.rows, self.finished, bitmap, self.beams.scores, tops, log_sums,
-            group_list, group_count, threshold, keys, scores, count,
+            self.hidden, self.head, self.bias, self.logits, self.bonus, self.nudge,
+            self.beams.rows, self.finished, bitmap, self.beams.scores, tops, log_sums, group_list,
+            group_count, threshold, keys, scores, count,
+        )  # fmt: skip
+        numbers = (
+            M, self.V, self.D, words, of_beam_up, int(self.table.dense), self.has_bias,
+            self.has_bonus, self.has_nudge,
         )  # fmt: skip
         known = {
-            "D": self.D, "WORDS": words, "GROUP": GROUP, "OF_BEAM_UP": of_beam_up,
-            "BY_ROW": self.table.dense, **self.has, **shape,
+            "GROUP": GROUP, "HAS_LOGITS": self.has_logits,
+            "WHOLE_D": self.D if self.D % shape["BLOCK_K"] == 0 and self.D <= 1024 else 0, **shape,
         }  # fmt: skip
         launch(
-            score_groups, (B, cdiv(most, shape["GROUPS"])), *given, M, self.V, limit, capacity,
+            score_groups, (B, cdiv(most, shape["GROUPS"])), *given, *numbers, limit, capacity,
             **known,
         )  # fmt: skip
         workspace = max(most * each, capacity)
         launch(
             settle_candidates, (B,), *given, group_max, cell_list, cell_count,
-            self.empty(B, workspace, dtype=torch.int32), M, self.V, W, self.slack, most, capacity,
-            limit, workspace, OF_BEAM=of_beam, EACH=each, BLOCK=4096,
+            self.empty(B, workspace, dtype=torch.int32), *numbers, W, self.slack, most, capacity,
+            limit, workspace, of_beam, each, BLOCK=4096,
             **{**known, "warps": 8, "registers": None},
         )  # fmt: skip
-        return Kept(keys, scores, count, capacity, W)
+        return self.write(Kept(keys, scores, True, count, capacity, W))
 
-    def write(self, kept: Kept, following: DeviceTable | None, ragged: bool) -> NewBeams:
-        """Rank what is left, and write the new beams."""
-        table, B, M, W = self.table, self.B, self.M, self.W
-        t = int(self.beams.tokens.shape[-1]) + 1
-        new = NewBeams(
-            tokens=self.empty(B, W, t, dtype=torch.int32),
-            scores=self.empty(B, W),
-            keys=self.empty(B, W),
-            rows=self.empty(B, W, dtype=torch.int64),
-            parents=self.empty(B, W, dtype=torch.int64),
-            finished=self.empty(B, W, dtype=torch.bool),
-            count=self.empty(B, dtype=torch.int64),
-        )
-        none = table.row_starts
-        child = "given" if kept.rows is not None else ("dense" if table.dense else "sparse")
-        shape = dict(TUNING["rank"])
-        own = shape["OWN"] = min(shape["OWN"], power_of_two(max(kept.typical, W)))
-        shape["OTHERS"] = min(shape["OTHERS"], max(16, power_of_two(kept.typical)))
-        launch(
-            write_best, (B, cdiv(max(kept.typical, W), own)), kept.keys, kept.scores,
-            none if kept.rows is None else kept.rows, kept.count, self.beams.rows, self.finished,
-            self.beams.tokens, table.row_starts, _or(table.tokens, none), _or(table.bitmap, none),
-            _or(table.ranks, none), none if following is None else following.row_starts,
-            _or(table.leaf_first, none), new.tokens, new.scores, new.keys, new.rows, new.parents,
-            new.finished.view(torch.int8), new.count, M, self.V, W, kept.capacity,
-            T=t, T_UP=power_of_two(t), WORDS64=cdiv(self.V, 64), TOKEN_MASK=table.token_mask,
-            RANK_MASK=table.rank_mask, CHILD=child,
-            SEARCH_STEPS=max(1, table.widest).bit_length(), LAST=following is None, RAGGED=ragged,
-            **shape,
+    def _new_beams(self) -> NewBeams:
+        """All in one piece of memory, so that one copy keeps them."""
+        B, W, t = self.B, self.W, self._t
+        sizes = {
+            "rows": (torch.int64, (B, W)),
+            "parents": (torch.int64, (B, W)),
+            "count": (torch.int64, (B,)),
+            "scores": (torch.float32, (B, W)),
+            "keys": (torch.float32, (B, W)),
+            "tokens": (torch.int32, (B, W, t)),
+            "finished": (torch.bool, (B, W)),
+        }
+        bytes_of = {name: kind.itemsize * math.prod(shape) for name, (kind, shape) in sizes.items()}
+        padded = {name: cdiv(size, 16) * 16 for name, size in bytes_of.items()}
+        buffer = self.empty(sum(padded.values()), dtype=torch.uint8)
+        made, place = {}, 0
+        for name, (kind, shape) in sizes.items():
+            made[name] = buffer[place : place + bytes_of[name]].view(kind).view(shape)
+            place += padded[name]
+        return NewBeams(**made)
+
+    def _writing(self, child: int) -> tuple[Any, ...]:
+        """The arguments from ``rows`` to ``ragged`` of the kernels that write beams."""
+        table, following, new = self.table, self.following, self.new
+        nowhere = table.start_bits
+        return (
+            self.beams.rows, self.finished, self.beams.tokens, *table.starts, table.tokens,
+            table.token_bits, table.bitmap, table.ranks, table.rank_mask, table.words,
+            table.rank_words, child, max(1, table.widest).bit_length(),
+            *(table if following is None else following).starts,
+            nowhere if table.leaf_first is None else table.leaf_first,
+            new.tokens, new.scores, new.keys, new.rows, new.parents,
+            new.finished.view(torch.int8), new.count, self.M, self.V, self.W, self._t,
+            int(following is None), int(self.ragged),
         )  # fmt: skip
-        return new
+
+    def write(self, kept: Kept) -> NewBeams:
+        """Rank what is left by many programs, and write the new beams."""
+        B, W = self.B, self.W
+        shape = dict(TUNING["rank"])
+        child = self.child if kept.slots is None else int(BY_SLOT)
+        writing = self._writing(child)
+        none = (self.beams.rows, kept.count, 0, 0) if kept.by_slot is None else kept.by_slot
+        outputs = 7
+        first_out = len(writing) - outputs - 6
+        launch(
+            write_best, (B, cdiv(max(kept.typical, W), shape["OWN"])), kept.keys, kept.scores,
+            kept.count if kept.slots is None else kept.slots, kept.count, int(kept.has_scores),
+            *writing[:first_out], *none, *writing[first_out:], kept.capacity,
+            T_UP=max(4, power_of_two(self._t)), **shape,
+        )  # fmt: skip
+        return self.new
 
 
-def _or(array: torch.Tensor | None, otherwise: torch.Tensor) -> torch.Tensor:
-    return otherwise if array is None else array
+def _coarse(n: int) -> int:
+    """The smallest power of eight from ``n`` on: few sizes of blocks occur, so few kernels are
+    compiled, where speed does not depend on it."""
+    size = 1
+    while size < n:
+        size *= 8
+    return size
+
+
+def _columns(vocabulary: int) -> int:
+    """The columns of a block that holds whole codebooks; of four sizes, for the same reason."""
+    return next((n for n in (64, 512, 2048) if vocabulary <= n), max(8192, vocabulary))
+
+
+def _beams_up(beams: int) -> int:
+    return 128 if beams <= 128 else 512 if beams <= 512 else 4096
 
 
 def _warps(elements: int) -> int:

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from beamsieve.index.build import make_table
+from beamsieve.index.layouts import make_table
 from beamsieve.index.leaves import has_no_empty_row
 from beamsieve.index.tables import StepTable, layout_bytes
 
@@ -20,21 +20,26 @@ LARGEST_WIDTH = 4096
 DENSE_UP_TO = 1.5
 """A sparse table goes to the device as a dense one if that takes at most so many times its bytes: a
 full projection then finds its valid tokens without a search."""
+_KINDS = {"plain": 0, "identity": 1, "sampled": 2}
 
 
 @dataclass(frozen=True)
 class DeviceTable:
-    """One step's table. Unsigned arrays are stored as signed ones of the same width and masked.
+    """One step's table, in the index's own forms (``beamsieve.index.starts``, ``tokens``,
+    ``tables``). Unsigned arrays are stored as signed ones of the same width; an array that the
+    table does not have is one element.
 
     Attributes:
-        tokens: [entries] of 1, 2 or 4 bytes; sparse tables only.
-        bitmap: int64 [rows, words]; dense tables only.
-        ranks: int16 or int32 [rows, words]; dense tables only.
+        start_array: int32 or int64; all row starts, or the samples; start_bits, start_exceptions
+            as the index has them; start_kind, start_shift, start_gap: see ``lookup.row_start``.
+        tokens: int32 words of ``token_bits`` bits per entry; sparse tables only.
+        bitmap: int64 [rows, words], ranks: int16 or int32 [rows, rank_words]; dense tables only.
         leaf_first: int64 [entries], the first leaf behind each entry; only where semantic IDs are
             of several lengths.
-        degree_sums: int64 [n + 1] on the host: the most candidates that n beams on distinct rows
-            can have.
+        slots, tile: the slots that each row has, and how many more a tile holds.
+        tile_sums: int64 [n + 1] on the host: the most tiles that n beams on distinct rows can have.
         typical_degree: what a row has on average when rows are met as often as they have entries.
+        typical_tiles: the mean of all rows' tiles.
     """
 
     step: int
@@ -42,38 +47,58 @@ class DeviceTable:
     rows: int
     entries: int
     widest: int
-    row_starts: torch.Tensor
-    tokens: torch.Tensor | None
-    bitmap: torch.Tensor | None
-    ranks: torch.Tensor | None
+    start_array: torch.Tensor
+    start_bits: torch.Tensor
+    start_exceptions: torch.Tensor
+    start_kind: int
+    start_shift: int
+    start_gap: int
+    tokens: torch.Tensor
+    token_bits: int
+    bitmap: torch.Tensor
+    ranks: torch.Tensor
+    rank_mask: int
+    words: int
+    rank_words: int
+    dense: bool
     leaf_first: torch.Tensor | None
-    degree_sums: NDArray[np.int64]
+    slots: int
+    tile: int
+    tile_sums: NDArray[np.int64]
     typical_degree: float
+    typical_tiles: float
 
     @property
-    def dense(self) -> bool:
-        """Whether the valid tokens are a bitmap."""
-        return self.bitmap is not None
+    def starts(self) -> tuple[Any, ...]:
+        """The arguments of ``lookup.row_start``."""
+        return (
+            self.start_array,
+            self.start_bits,
+            self.start_exceptions,
+            self.start_kind,
+            self.start_shift,
+            self.start_gap,
+        )
 
     @property
-    def token_mask(self) -> int:
-        """What undoes the sign of a stored token."""
-        return -1 if self.tokens is None else _mask(self.tokens)
+    def arrays(self) -> tuple[torch.Tensor, ...]:
+        """All that is on the device."""
+        held = (
+            self.start_array,
+            self.start_bits,
+            self.start_exceptions,
+            self.tokens,
+            self.bitmap,
+            self.ranks,
+        )
+        return held if self.leaf_first is None else (*held, self.leaf_first)
 
-    @property
-    def rank_mask(self) -> int:
-        """What undoes the sign of a stored rank."""
-        return -1 if self.ranks is None else _mask(self.ranks)
-
-    def most_candidates(self, beams: int, distinct: bool) -> int:
-        """The most candidates that so many beams can have; fewer when their rows differ."""
-        anyhow = beams * max(1, self.widest)
+    def most_tiles(self, beams: int, distinct: bool) -> int:
+        """The most tiles that so many beams can have; fewer when their rows differ."""
+        known = len(self.tile_sums) - 1
         if not distinct:
-            return anyhow
-        known = len(self.degree_sums) - 1
-        # A finished beam is one candidate, as is a row of one entry.
-        bound = int(self.degree_sums[min(beams, known)]) + max(0, beams - known)
-        return min(anyhow, max(bound, beams))
+            return beams * int(self.tile_sums[min(1, known)])
+        return int(self.tile_sums[min(beams, known)])
 
 
 @dataclass(frozen=True)
@@ -87,16 +112,7 @@ class DeviceTables:
     def nbytes(self) -> int:
         """Bytes on the device."""
         return sum(
-            array.numel() * array.element_size()
-            for table in self.tables
-            for array in (
-                table.row_starts,
-                table.tokens,
-                table.bitmap,
-                table.ranks,
-                table.leaf_first,
-            )
-            if array is not None
+            array.numel() * array.element_size() for table in self.tables for array in table.arrays
         )
 
 
@@ -118,43 +134,86 @@ def load_table(
     """Copy one table to ``device``; ``leaves`` as :class:`DeviceTable` has them."""
     row_starts = table.plain_starts()
     if table.bitmap is None:
-        size = layout_bytes(table.rows, table.entries, table.vocabulary)
+        size = layout_bytes(table.rows, table.entries, table.vocabulary, table.starts.nbytes)
         if size["dense"] <= DENSE_UP_TO * size["sparse"]:
             table = make_table(
                 table.step, table.vocabulary, row_starts, table.plain_tokens(), "dense"
             )
     degrees = np.diff(row_starts).astype(np.int64)
+    slots, tile = _slots(degrees)
+    tiles = np.maximum(degrees - slots + tile - 1, 0) // tile
+    starts = table.starts
+    dense = table.bitmap is not None
+    first = starts.plain if starts.plain is not None else starts.samples
+    nothing = np.zeros(1, np.int64)
+    kind = np.zeros(1, np.int32) if first is None else first
+    ranks = np.zeros(1, np.uint16) if table.ranks is None else table.ranks
+    held = table.tokens if table.packed is None else table.packed
     return DeviceTable(
         step=table.step,
         vocabulary=table.vocabulary,
         rows=table.rows,
         entries=table.entries,
         widest=int(degrees.max(initial=0)),
-        row_starts=_to_device(row_starts, device),
-        tokens=None if table.layout == "dense" else _to_device(table.plain_tokens(), device),
-        bitmap=None if table.bitmap is None else _to_device(table.bitmap, device),
-        ranks=None if table.layout == "sparse" else _to_device(table.word_ranks(), device),
+        start_array=_to_device(kind, device),
+        start_bits=_to_device(nothing if starts.bits is None else starts.bits, device),
+        start_exceptions=_to_device(
+            starts.exceptions
+            if starts.exceptions is not None and len(starts.exceptions)
+            else kind[:1],
+            device,
+        ),
+        start_kind=_KINDS[starts.kind],
+        start_shift=max(0, starts.block.bit_length() - 1),
+        start_gap=starts.gap,
+        tokens=_to_device(np.zeros(1, np.int32) if held is None else _as_words(held), device),
+        token_bits=8 if held is None else _bits_of(table),
+        bitmap=_to_device(nothing if table.bitmap is None else table.bitmap, device),
+        ranks=_to_device(ranks, device),
+        rank_mask=0xFFFF if ranks.dtype == np.uint16 else -1,
+        words=0 if table.bitmap is None else table.bitmap.shape[1],
+        rank_words=0 if table.ranks is None else table.ranks.shape[1],
+        dense=dense,
         leaf_first=None if leaves is None else _to_device(leaves, device),
-        degree_sums=_largest_sums(degrees),
+        slots=slots,
+        tile=tile,
+        tile_sums=_largest_sums(tiles),
         typical_degree=float((degrees**2).sum() / max(1, degrees.sum())),
+        typical_tiles=float(tiles.mean()) if len(tiles) else 0.0,
     )
 
 
-def _largest_sums(degrees: NDArray[np.int64]) -> NDArray[np.int64]:
-    # A row without entries is met as a finished beam, which is one candidate.
-    degrees = np.maximum(degrees, 1)
-    kept = min(len(degrees), LARGEST_WIDTH)
-    largest = np.partition(degrees, len(degrees) - kept)[len(degrees) - kept :]
+def _slots(degrees: NDArray[np.int64]) -> tuple[int, int]:
+    """Slots of each row, and of a tile: few, but enough for most rows."""
+    mean = float(degrees.mean()) if len(degrees) else 0.0
+    widest = int(degrees.max(initial=0))
+    return 2 if mean <= 1.3 else 4, 16 if widest <= 1024 else 64
+
+
+def _bits_of(table: StepTable) -> int:
+    if table.packed is not None:
+        return table.token_bits
+    assert table.tokens is not None
+    return 8 * table.tokens.dtype.itemsize
+
+
+def _as_words(tokens: NDArray[np.generic]) -> NDArray[np.int32]:
+    """The same bytes as whole words, of which there is at least one."""
+    size = tokens.nbytes
+    words = np.zeros(max(1, -(-size // 4)), np.int32)
+    words.view(np.uint8)[:size] = np.ascontiguousarray(tokens).view(np.uint8)
+    return words
+
+
+def _largest_sums(counts: NDArray[np.int64]) -> NDArray[np.int64]:
+    kept = min(len(counts), LARGEST_WIDTH)
+    largest = np.partition(counts, len(counts) - kept)[len(counts) - kept :]
     return np.concatenate([[0], np.cumsum(np.sort(largest)[::-1])])
 
 
-def _to_device(array: NDArray[np.generic], device: torch.device) -> torch.Tensor:
+def _to_device(array: NDArray[Any], device: torch.device) -> torch.Tensor:
     signed = array
     if array.dtype.kind == "u":
         signed = array.view(np.dtype(f"i{array.dtype.itemsize}"))
     # A copy: the host array may be a read-only memory map.
     return torch.from_numpy(np.array(signed, order="C")).to(device)
-
-
-def _mask(stored: torch.Tensor) -> int:
-    return {1: 0xFF, 2: 0xFFFF, 4: -1}[stored.element_size()]

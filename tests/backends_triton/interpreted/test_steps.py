@@ -12,9 +12,6 @@ from beamsieve.engine import Engine
 from beamsieve.index import Index
 from beamsieve.interface import Normalize, StepInputs
 from beamsieve_backends.triton_slots import TritonBackend
-from beamsieve_backends.triton_slots import launch as launching
-from beamsieve_backends.triton_slots import step as planning
-from beamsieve_backends.triton_slots.revisit import thin_candidates
 
 TOLERANCE = 1e-5
 
@@ -169,19 +166,6 @@ def test_one_beam_far_ahead_of_the_others():
     walk.step(80, logits=first)
     logits = walk.draw.standard_normal((1, 80, 300)).astype(np.float32)
     walk.step(6, logits=logits)
-
-
-def test_many_candidates_are_thinned_out(monkeypatch):
-    started = []
-
-    def launch(kernel, *arguments, **options):
-        started.append(kernel)
-        launching.launch(kernel, *arguments, **options)
-
-    monkeypatch.setattr(planning, "THIN_FROM", 0)
-    monkeypatch.setattr(planning, "launch", launch)
-    follow(Walk(7, 1000, 2, 2500, layout="sparse"), [40, 5])
-    assert thin_candidates in started
 
 
 def test_accidents_in_logits_kill_their_own_token_alone():
