@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from beamsieve.demo import run_demo
-from beamsieve.demo.world import QUICK, make_world, residual_kmeans
+from beamsieve.demo.world import QUICK, make_world
 
 
 @pytest.fixture(scope="module")
@@ -85,14 +85,3 @@ def test_a_world_is_as_large_as_asked_and_names_are_unique():
     assert world.sids.max() < QUICK.codebook
     # Most items have a semantic ID of their own.
     assert len(np.unique(world.sids, axis=0)) > 0.8 * QUICK.items
-
-
-def test_residual_kmeans_spells_clusters_level_by_level():
-    rng = np.random.default_rng(0)
-    coarse, fine = np.repeat(np.arange(4), 100), np.tile(np.repeat(np.arange(4), 25), 4)
-    centres = np.array([[0, 0], [9, 0], [0, 9], [9, 9]], np.float32)
-    vectors = centres[coarse] * 10 + centres[fine] + rng.normal(size=(400, 2)) * 0.01
-    sids = residual_kmeans(vectors.astype(np.float32), [4, 4], seed=0)
-    for level, truth in enumerate((coarse, fine)):
-        pairs = set(zip(sids[:, level].tolist(), truth.tolist(), strict=True))
-        assert len(pairs) == 4

@@ -17,6 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from beamsieve.models.data import Histories
+from beamsieve.tokenizer import residual_kmeans
 
 COLOURS = (
     "amber", "ash", "bronze", "charcoal", "cherry", "coral", "cream", "indigo", "ivory", "jade",
@@ -92,7 +93,7 @@ def make_world(size: Size, seed: int, begin: Callable[[str], None] = lambda what
     names = _names(style, random)
     vectors = _vectors(style, size.dimensions, random)
     begin("semantic IDs")
-    sids = residual_kmeans(vectors, [size.codebook] * size.levels, seed)
+    sids = residual_kmeans(vectors, [size.codebook] * size.levels, seed).sids
     begin("users")
     walks = _walks(style, size.users + size.held_out, size.events, random)
     held_out = walks[size.users :]
@@ -105,33 +106,6 @@ def make_world(size: Size, seed: int, begin: Callable[[str], None] = lambda what
             held_out[:, :-1].tolist(), held_out[:, -1].tolist(), source="held-out users"
         ),
     )
-
-
-def residual_kmeans(
-    vectors: NDArray[np.float32], codebooks: list[int], seed: int
-) -> NDArray[np.int64]:
-    """Semantic IDs int64 [items, levels]: each level clusters what the levels before left over.
-
-    Residual quantisation, the usual way to semantic IDs (Rajput et al. 2023, "Recommender Systems
-    with Generative Retrieval"), here with k-means at every level in place of a trained encoder.
-
-    Args:
-        vectors: float32 [items, dimensions].
-        codebooks: the number of clusters per level.
-        seed: of k-means.
-    """
-    from sklearn.cluster import KMeans
-    from threadpoolctl import threadpool_limits
-
-    left = vectors.copy()
-    sids = np.empty((len(vectors), len(codebooks)), np.int64)
-    # Threads add up in whatever order they end, and a seed would not give one world.
-    with threadpool_limits(1):
-        for level, clusters in enumerate(codebooks):
-            kmeans = KMeans(clusters, max_iter=15, random_state=seed + level)
-            sids[:, level] = kmeans.fit_predict(left)
-            left -= kmeans.cluster_centers_[sids[:, level]]
-    return sids
 
 
 def _names(style: NDArray[np.int64], random: np.random.Generator) -> tuple[str, ...]:
