@@ -126,6 +126,11 @@ def _check_run(
         problems.append(f"{backend} passed {counts['passed']} tests and failed {counts['failed']}")
     if run["partial"]:
         problems.append(f"{backend} ran only a part of the suite ({run['partial']})")
+    problems += [
+        f"{backend}: compute-sanitizer's {tool} found {count}"
+        for tool, count in run.get("sanitizer", {}).items()
+        if count
+    ]
     folder, sources = declared.get(backend, (Path(), ()))
     if set(sources) != set(run["kernels"]):
         problems.append(

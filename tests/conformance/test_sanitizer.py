@@ -1,0 +1,72 @@
+"""Reports of compute-sanitizer in a record: counted, tied to the kernels, never taken on trust."""
+
+import json
+
+import pytest
+
+from beamsieve_conformance import sanitizer
+from beamsieve_conformance.records import check_records, sha256
+
+CLEAN = "========= COMPUTE-SANITIZER\n========= ERROR SUMMARY: 0 errors\n"
+RACES = "========= RACECHECK SUMMARY: 2 hazards displayed (2 errors, 0 warnings)\n"
+
+
+@pytest.fixture
+def record(tmp_path, monkeypatch):
+    kernel = tmp_path / "k.cu"
+    kernel.write_text("__global__ void k() {}\n")
+    declared = {"fast": (tmp_path, ("k.cu",))}
+    monkeypatch.setattr(sanitizer, "installed_kernels", lambda: declared)
+    run = {
+        "counts": {"passed": 9, "failed": 0},
+        "partial": "",
+        "kernels": {"k.cu": sha256(kernel)},
+    }
+    folder = tmp_path / "records"
+    folder.mkdir()
+    path = folder / "gpu.json"
+    path.write_text(json.dumps({"format": 1, "runs": {"fast": run}}))
+    return path, declared
+
+
+def run(path, **reports):
+    logs = []
+    for tool, text in reports.items():
+        log = path.parent.parent / f"{tool}.log"
+        log.write_text(text)
+        logs.append(f"{tool}={log}")
+    return sanitizer.main([str(path), "fast", *logs])
+
+
+def test_clean_reports_stand_in_the_record(record):
+    path, declared = record
+    assert run(path, memcheck=CLEAN) == 0
+    assert run(path, racecheck=RACES.replace("2", "0")) == 0
+    assert json.loads(path.read_text())["runs"]["fast"]["sanitizer"] == {
+        "memcheck": 0,
+        "racecheck": 0,
+    }
+    assert check_records(path.parent, declared) == []
+
+
+def test_a_finding_fails_the_record(record):
+    path, declared = record
+    assert run(path, racecheck=RACES) == 1
+    (problem,) = check_records(path.parent, declared)
+    assert "racecheck found 2" in problem
+
+
+@pytest.mark.parametrize("report", ["", "========= COMPUTE-SANITIZER\n"])
+def test_a_report_without_an_end_is_refused(record, report, capsys):
+    path, _ = record
+    before = path.read_text()
+    assert run(path, memcheck=report) == 2
+    assert "did not come to its end" in capsys.readouterr().err
+    assert path.read_text() == before
+
+
+def test_other_kernels_than_those_of_the_record_are_refused(record, capsys):
+    path, declared = record
+    (declared["fast"][0] / "k.cu").write_text("__global__ void k() { return; }\n")
+    assert run(path, memcheck=CLEAN) == 2
+    assert "other kernel sources" in capsys.readouterr().err
