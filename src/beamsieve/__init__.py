@@ -78,11 +78,14 @@ _HOME = {
 if not TYPE_CHECKING:  # which would take any name for known
 
     def __getattr__(name: str) -> object:
-        if name not in _HOME:
-            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
         from importlib import import_module
 
-        value = getattr(import_module(f"{__name__}.{_HOME[name]}"), name)
+        if name in _HOME:
+            value = getattr(import_module(f"{__name__}.{_HOME[name]}"), name)
+        elif name in _HOME.values():  # the modules are names of the package, too
+            value = import_module(f"{__name__}.{name}")
+        else:
+            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
         globals()[name] = value  # asked for once
         return value
 

@@ -219,7 +219,8 @@ class Backend(ABC):
 
     name: ClassVar[str]
     requires: ClassVar[str] = ""
-    """The pip line that installs what it needs, shown when its import fails."""
+    """The pip line that installs what it needs, shown when its import or its opening fails. Written
+    as plain text in the class, it is found even where its module cannot be imported."""
     kernel_sources: ClassVar[tuple[str, ...]] = ()
     """The files whose code runs on the device, relative to the backend's top package
     ("triton_slots/kernels.py"): a record of a run on a real device holds the hash of each."""

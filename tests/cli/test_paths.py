@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from beamsieve.cli.paths import named_at_the_end, written_aside
+from beamsieve.cli.paths import named_at_the_end, text_aside
 
 FILES = {
     "c.csv": "item,sid\na,0 1\nb,1 0\n",
@@ -101,7 +101,7 @@ def test_a_link_stays_and_its_target_is_written(run, folder):
 
 
 def test_two_writers_of_one_file_do_not_meet(folder):
-    with written_aside(folder / "out") as one, written_aside(folder / "out") as other:
+    with text_aside(folder / "out") as one, text_aside(folder / "out") as other:
         one.write("one")
         other.write("other")
     assert (folder / "out").read_text() == "one"

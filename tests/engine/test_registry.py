@@ -97,6 +97,38 @@ def test_a_failing_import_shows_its_own_error_and_a_pip_line(plugins):
     assert "pip install no_such_array_library" in text
 
 
+DECLARES = """
+{imports}
+from beamsieve_backends.reference import ReferenceBackend
+class Plugin(ReferenceBackend):
+    requires = "pip install driver-of-mine"
+    def __init__(self, *given): {opens}
+"""
+
+
+@pytest.mark.parametrize(
+    ("imports", "opens"),
+    [
+        ("import driver_of_mine", "pass"),
+        ("import sys; sys.exit('no driver')", "pass"),
+        ("", "import driver_of_mine"),
+        ("", "raise OSError('no driver')"),
+    ],
+)
+def test_what_a_backend_says_it_requires_is_shown_where_it_fails(plugins, imports, opens):
+    plugins("needy", DECLARES.format(imports=imports, opens=opens))
+    with pytest.raises(bs.BackendError, match=r"with: pip install driver-of-mine$"):
+        open_backend("needy")
+    found = {info.name: info for info in list_backends(check=True)}
+    assert found["needy"].install == "pip install driver-of-mine"
+
+
+def test_torch_offers_the_devices_that_it_has():
+    torch = pytest.importorskip("torch", reason="the torch backend needs PyTorch")
+    devices = {info.name: info for info in list_backends(check=True)}["torch"].devices
+    assert ("cuda" in devices) == torch.cuda.is_available()
+
+
 def test_a_broken_backend_hides_no_other(plugins):
     plugins("broken", "raise RuntimeError('driver is asleep')")
     found = {info.name: info for info in list_backends(check=True)}

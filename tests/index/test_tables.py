@@ -188,6 +188,10 @@ def test_arguments_of_another_kind_are_refused() -> None:
                 call(wrong)
     with pytest.raises(InputError, match="depth is 'a'"):
         index.leaf_starts("a")
+    for leaf in ("a", None, 0.5, True, [0, "a"], [[0], [0, 1]]):
+        with pytest.raises(InputError, match="names no leaf"):
+            index.sid_of_leaf(leaf)
+    assert index.sid_of_leaf([]).shape == (0, 2)
     build: Any = Index.build
     with pytest.raises(InputError, match="of a Catalog, not of None"):
         build(None)

@@ -89,7 +89,7 @@ class TorchBackend(Backend):
         float32 keeps 7 digits, so the error of larger logits grows with them.
         """
         return Capabilities(
-            devices=("cpu", "cuda"),
+            devices=("cpu", "cuda") if torch.cuda.is_available() else ("cpu",),
             dtypes=("float32", "bfloat16", "float16"),
             projections=("full", "selective"),
             targeting=("bits", "bloom", "allow", "exclude"),

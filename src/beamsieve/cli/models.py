@@ -20,7 +20,7 @@ from beamsieve.cli.output import (
     print_table,
     to_json,
 )
-from beamsieve.cli.paths import check_outputs, check_regular, written_aside
+from beamsieve.cli.paths import check_outputs, check_regular, text_aside
 
 if TYPE_CHECKING:
     from beamsieve.models.data import Histories
@@ -220,7 +220,7 @@ def recommend(
         free_beams=free_beams and metrics,
         other_catalog=other_catalog,
     )
-    target = written_aside(output) if output else nullcontext(sys.stdout if json else None)
+    target = text_aside(output) if output else nullcontext(sys.stdout if json else None)
     with target as lines:
         for recommendation in found:
             if measured is not None:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import os
-import secrets
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import typer
+
+from beamsieve.aside import written_aside
 
 
 def check_folder(path: Path, option: str = "--output") -> None:
@@ -54,7 +55,7 @@ def check_regular(path: Path) -> None:
 
 
 @contextmanager
-def written_aside(path: Path) -> Iterator[Any]:
+def text_aside(path: Path) -> Iterator[Any]:
     """A text file that appears under its name only once it is complete.
 
     A symbolic link keeps pointing to it; a pipe or a device is written to as it is.
@@ -77,20 +78,8 @@ def named_at_the_end(path: Path, *, keep_on_error: bool = False) -> Iterator[Pat
     if _is_special(path):
         yield path
         return
-    target = Path(os.path.realpath(path))
-    # A name of its own for every call: several processes, or threads, may write one file.
-    aside = target.with_name(f".{target.name}.{os.getpid()}.{secrets.token_hex(4)}.part")
-    aside.touch(exist_ok=False)
-    try:
+    with written_aside(path, keep_on_error=keep_on_error) as aside:
         yield aside
-    except Exception:
-        if keep_on_error:
-            aside.replace(target)
-        raise
-    else:
-        aside.replace(target)
-    finally:
-        aside.unlink(missing_ok=True)
 
 
 def _is_special(path: Path) -> bool:

@@ -11,7 +11,6 @@ from __future__ import annotations
 import json
 import mmap as memory_map
 import os
-import secrets
 import struct
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
@@ -26,6 +25,7 @@ from numpy.typing import NDArray
 from safetensors import SafetensorError, safe_open
 from safetensors.numpy import save_file
 
+from beamsieve.aside import written_aside
 from beamsieve.catalog.validate import Progress
 from beamsieve.errors import IndexFileError
 
@@ -79,21 +79,14 @@ def write_file(
     }
     about["checksum"] = _header_checksum(about, plain)
     report("writing the index", 1, 2)
-    # A name of its own for every call: several processes, or threads, may write one file.
-    aside = target.with_name(f".{target.name}.{os.getpid()}.{secrets.token_hex(4)}.partial")
     try:
-        aside.touch(exist_ok=False)
-        mode = aside.stat().st_mode  # save_file makes files that their owner alone may read
-        save_file(plain, aside, {KEY: json.dumps(about, sort_keys=True)})
-        aside.chmod(mode)
-        with aside.open("rb") as file:
-            os.fsync(file.fileno())
-        aside.replace(target)
+        with written_aside(target) as aside:
+            save_file(plain, aside, {KEY: json.dumps(about, sort_keys=True)})
+            with aside.open("rb") as file:
+                os.fsync(file.fileno())
     except (OSError, SafetensorError) as error:
         reason = getattr(error, "strerror", None) or error
         raise IndexFileError(f"{path}: cannot be written: {reason}.") from error
-    finally:
-        aside.unlink(missing_ok=True)
     report("writing the index", 2, 2)
 
 

@@ -319,8 +319,11 @@ class Index:
     def sid_of_leaf(self, leaf: ArrayLike) -> NDArray[np.int32]:
         """int32 [..., L]: the semantic IDs of leaves, as users spell them: without an end token,
         -1 behind the end of a shorter one.
+
+        Raises:
+            InputError: no integers, or no leaves of this index.
         """
-        leaves = np.asarray(leaf, np.int64)
+        leaves = _leaves(leaf)
         flat = leaves.ravel()
         if len(flat) and not 0 <= flat.min() <= flat.max() < self.leaf_count:
             raise InputError(
@@ -467,3 +470,13 @@ def _as_tokens(prefix: Iterable[int]) -> list[int]:
             raise InputError(f"Token {token!r} is no integer; a prefix is a sequence of integers.")
         tokens.append(int(token))
     return tokens
+
+
+def _leaves(leaf: ArrayLike) -> NDArray[np.int64]:
+    try:
+        leaves = np.asarray(leaf)
+    except (TypeError, ValueError):
+        leaves = np.empty(1, object)
+    if leaves.size and leaves.dtype.kind not in "iu":
+        raise InputError(f"{leaf!r} names no leaf; give an integer, or integers.")
+    return leaves.astype(np.int64)

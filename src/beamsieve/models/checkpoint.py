@@ -8,8 +8,6 @@ are written aside and renamed, so a half file never stands under a checkpoint's 
 from __future__ import annotations
 
 import json
-import os
-import secrets
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -21,6 +19,7 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save
 from torch import Tensor
 
+from beamsieve.aside import written_aside
 from beamsieve.errors import CheckpointError, InputError
 from beamsieve.models.data import Item
 from beamsieve.models.family import config_of, make_model
@@ -145,15 +144,11 @@ def write_tensors(path: Path, tensors: Mapping[str, Tensor], metadata: Mapping[s
     whole = {name: value.contiguous() for name, value in tensors.items()}
     text = {name: json.dumps(value) for name, value in metadata.items()}
     text["checksum"] = json.dumps(_checksum(whole, text))
-    aside = path.with_name(f".{path.name}.{os.getpid()}.{secrets.token_hex(4)}.part")
     try:
-        # Not safetensors' save_file: it makes files that their owner alone may read.
-        aside.write_bytes(save(whole, text))
-        aside.replace(path)
+        with written_aside(path) as aside:
+            aside.write_bytes(save(whole, text))
     except (OSError, SafetensorError) as error:
         raise CheckpointError(f"{path} cannot be written: {error}.") from error
-    finally:
-        aside.unlink(missing_ok=True)
 
 
 def read_tensors(path: Path, kind: str, version: int) -> tuple[dict[str, Tensor], dict[str, Any]]:

@@ -1,0 +1,41 @@
+"""Files that are written aside, and get their name once they are complete."""
+
+from __future__ import annotations
+
+import os
+import secrets
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+
+@contextmanager
+def written_aside(target: Path, *, keep_on_error: bool = False) -> Iterator[Path]:
+    """A path beside ``target`` to write to; at the end the file is renamed to ``target``.
+
+    No half file is ever found under the name, and nothing is left where an exception ends the work.
+
+    Args:
+        target: the name in the end. A symbolic link goes on pointing to the file.
+        keep_on_error: whether an error (but no interruption) leaves the file under its name, too.
+
+    Raises:
+        OSError: the folder is missing or cannot be written to.
+    """
+    target = Path(os.path.realpath(target))
+    # A name of its own for every call: several processes, or threads, may write one file.
+    aside = target.with_name(f".{target.name}.{os.getpid()}.{secrets.token_hex(4)}.part")
+    aside.touch(exist_ok=False)
+    mode = aside.stat().st_mode
+    try:
+        try:
+            yield aside
+        except Exception:
+            if not keep_on_error:
+                raise
+            aside.replace(target)
+            raise
+        aside.chmod(mode)  # some writers make files that their owner alone may read
+        aside.replace(target)
+    finally:
+        aside.unlink(missing_ok=True)
