@@ -44,6 +44,11 @@ class _Loaded:
     plan: Plan | None
 
 
+def _is_out_of_memory(error: Exception) -> bool:
+    """Whether an allocation failed: Python's own error, or one that an array library names so."""
+    return isinstance(error, MemoryError) or type(error).__name__ == "OutOfMemoryError"
+
+
 class Engine:
     """Decode an index with a backend.
 
@@ -125,22 +130,38 @@ class Engine:
         reason = checks.cannot_serve(self._backend, index, self.normalize)
         if reason:
             raise BackendError(reason)
-        return _Loaded(index, self._backend.load(index), None)
+        try:
+            return _Loaded(index, self._backend.load(index), None)
+        except Exception as error:
+            if not _is_out_of_memory(error):
+                raise
+        # Raised here, where what the failed load held is no longer held by its traceback.
+        free = self._backend.free_bytes()
+        known = "" if free is None else f", and {free:,} bytes are free"
+        raise BackendError(
+            f"The index does not fit into the memory of {self.device}: its tables take "
+            f"{index.device_bytes:,} bytes or more{known}; end the searches on older indexes, or "
+            f"load a smaller one."
+        )
 
     def replace(self, index: Index) -> None:
         """Go over to another index.
 
         Searches that have begun end on the index that they began on, and say which
-        (``beams.fingerprint``); a plan for the old index is dropped.
+        (``beams.fingerprint``); a plan for the old index is dropped. Both indexes are on the
+        device until the last of those searches is dropped, and the old one's memory is freed then.
+        Going back is another ``replace``.
 
         Raises:
-            BackendError: the backend cannot serve the new index; the old one stays.
+            BackendError: the backend cannot serve the new index, or the device has no room for it
+                beside the old one, which stays.
             InputError: no index; the old one stays.
         """
         checks.an_index(index)
         loaded = self._load(index)
         with self._changes:
             self._loaded = loaded
+            self._graphs.keep_only(loaded.tables)
 
     def use_plan(self, plan: Plan) -> None:
         """Follow a plan in the searches that begin from now on.

@@ -102,11 +102,18 @@ class SearchGraphs:
                     kept.captured = backend.capture(search, tokens, rows, finished, loop)
             return kept.captured.replay(search, tokens, rows, finished)
 
+    def keep_only(self, tables: Any) -> None:
+        """Drop the graphs of other tables: they would keep a replaced index on the device."""
+        with self._lock:
+            self._drop_all_but(tables)
+
+    def _drop_all_but(self, tables: Any) -> None:
+        for other in [key for key, one in self._kept.items() if one.tables is not tables]:
+            del self._kept[other]
+
     def _entry(self, key: Hashable, search: Search, score: Any) -> CapturedSearch:
         with self._lock:
-            # Graphs of an index that was replaced would keep its tables on the device.
-            for other in [k for k, one in self._kept.items() if one.tables is not search.tables]:
-                del self._kept[other]
+            self._drop_all_but(search.tables)
             kept = self._kept.get(key)
             if kept is None:
                 # Held, as the key knows them by their addresses.

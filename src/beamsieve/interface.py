@@ -300,6 +300,10 @@ class Backend(ABC):
     def synchronize(self) -> None:  # noqa: B027 - nothing to wait for on a host
         """Wait for the device (for timing only)."""
 
+    def free_bytes(self) -> int | None:
+        """Bytes of the device's memory that are free; None where that is not known."""
+        return None
+
     def device_bytes(self, tables: Any) -> int:
         """Bytes that ``load`` put on the device."""
         return 0

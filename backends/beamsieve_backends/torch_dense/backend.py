@@ -100,6 +100,14 @@ class TorchBackend(Backend):
         """The tables as token lists on the device, and the matchers."""
         return load_index(index, self._device, self._tile)
 
+    def free_bytes(self) -> int | None:
+        """On CUDA: what the driver has left, and what PyTorch holds in reserve."""
+        if self._device.type != "cuda":
+            return None
+        free, _ = torch.cuda.mem_get_info(self._device)
+        held = torch.cuda.memory_reserved(self._device)
+        return int(free) + held - torch.cuda.memory_allocated(self._device)
+
     def device_bytes(self, tables: DeviceIndex) -> int:
         """Bytes of tables and matchers on the device."""
         return tables.nbytes
