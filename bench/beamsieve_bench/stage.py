@@ -221,7 +221,14 @@ def show_progress(turn: int, rounds: int) -> None:
 
 
 class OneLineParser(argparse.ArgumentParser):
-    """Says in one line what is wrong with the arguments, as all commands do."""
+    """Says in one line what is wrong with the arguments, as all commands do.
+
+    Its description is shown as it is written: module docstrings have paragraphs and commands.
+    """
+
+    def __init__(self, **options: Any) -> None:
+        options.setdefault("formatter_class", argparse.RawDescriptionHelpFormatter)
+        super().__init__(**options)
 
     def error(self, message: str) -> NoReturn:
         """End with exit code 2."""

@@ -188,3 +188,9 @@ def complaint(capsys: pytest.CaptureFixture[str]) -> str:
     assert lines[0].startswith("beamsieve: ")
     assert captured.out == ""
     return lines[0]
+
+
+def test_help_shows_the_description_as_it_is_written(capsys):
+    with pytest.raises(SystemExit):
+        stage.main(["--help"])
+    assert f"\n{stage.__doc__.strip()}\n" in capsys.readouterr().out
