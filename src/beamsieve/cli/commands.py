@@ -21,6 +21,7 @@ from beamsieve.cli.bench import RAW_ARGUMENTS, bench
 from beamsieve.cli.catalogs import build, inspect, verify
 from beamsieve.cli.demo import demo
 from beamsieve.cli.models import recommend, train
+from beamsieve.cli.tokenize import tokenize
 
 log_lines = failures.LogLines()
 logger = logging.getLogger("beamsieve")
@@ -139,6 +140,7 @@ app.command()(demo)
 app.command()(build)
 app.command()(inspect)
 app.command()(verify)
+app.command()(tokenize)
 app.command()(recommend)
 app.command()(train)
 app.command()(backends)
