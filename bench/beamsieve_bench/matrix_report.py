@@ -104,7 +104,8 @@ def picture(run: Run, path: Path) -> None:
     figures = _figures()
     rows = [row for row in run.rows if row.share is None and _first(row)]
     grid = [row for row in rows if "grid" in row.sweeps] or rows
-    figures.styled(figures.heat_map, grid, paper=True).savefig(path, dpi=200)
+    facts = {"Date": None} if path.suffix == ".svg" else None
+    figures.styled(figures.heat_map, grid, paper=True).savefig(path, dpi=200, metadata=facts)
 
 
 def _figures() -> Any:

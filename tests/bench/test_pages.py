@@ -1,0 +1,54 @@
+"""The benchmarks page: what it reads of result files, and which of several it takes."""
+
+from __future__ import annotations
+
+import json
+
+from beamsieve_bench import pages
+
+CELL = {"B": 1, "M": 128, "dtype": "bfloat16"}
+
+
+def test_cells_of_any_stage_file_are_found(tmp_path):
+    for name in ("h200-triton", "cupy", "targeting"):
+        (tmp_path / name).mkdir()
+    lines = [
+        {"name": "z1", **CELL, "sum": 0.2, "whole": 0.1},
+        {"case": "stage", "catalog": "Z2", "batch": 8, "beams": 128, "dtype": "float32",
+         "whole_ms": 0.3, "sum_ms": 0.4, "unconstrained_ms": 0.9},
+        {"profile": "z1", **CELL, "kernels": []},
+        {"case": "stage", "catalog": "Z3", **CELL, "failed": "scores differ"},
+    ]  # fmt: skip
+    text = "\n".join(map(json.dumps, lines))
+    (tmp_path / "h200-triton" / "run.jsonl").write_text(text, "utf-8")
+    cells = [{"workload": "Z1", **CELL, "whole_ms": 0.05, "static": 0.5, "unconstrained": 0.4}]
+    (tmp_path / "cupy" / "stage.json").write_text(json.dumps({"cells": cells}), "utf-8")
+    (tmp_path / "targeting" / "sweep.json").write_text("[]", "utf-8")
+    found = {one.backend: one for one in pages.stage_files(tmp_path)}
+    assert found.keys() == {"triton", "cupy"}
+    assert found["triton"].cells.keys() == {
+        ("Z1", 1, 128, "bfloat16"),
+        ("Z2", 8, 128, "float32"),
+    }
+    table = pages.stage_table(list(found.values()))
+    assert "cupy 10.0 times" in table
+    assert "triton 5.0 times" in table
+    assert "| Z1 | 1 × 128 | bfloat16 | 0.500 | 0.400 | 0.050 | 10.0 | 0.100 | 5.0 |" in table
+
+
+def test_of_two_files_the_one_with_more_cells_counts(tmp_path):
+    cell = {"workload": "Z1", **CELL, "whole_ms": 0.05}
+    (tmp_path / "cupy-a.json").write_text(json.dumps({"cells": [cell, cell | {"B": 8}]}), "utf-8")
+    (tmp_path / "cupy-b.json").write_text(json.dumps({"cells": [cell]}), "utf-8")
+    chosen = pages.latest(pages.stage_files(tmp_path))
+    assert chosen["cupy"].path.name == "cupy-a.json"
+
+
+def test_without_results_the_table_says_so():
+    assert "No results" in pages.stage_table([])
+
+
+def test_the_page_of_the_repository_can_be_made():
+    made = pages.page()
+    assert "{stage}" not in made
+    assert "Geometric mean" in made
