@@ -13,7 +13,15 @@ from beamsieve_conformance.compile_check import (
     programs,
 )
 
-SHARED = ("common.cuh", "select.cuh", "table.cuh", "step.cuh", "slots.cuh", "matrix.cuh")
+SHARED = (
+    "common.cuh",
+    "select.cuh",
+    "table.cuh",
+    "step.cuh",
+    "slots.cuh",
+    "opening.cuh",
+    "matrix.cuh",
+)
 """Shared parts in the order in which each may need the ones before it."""
 PROGRAMS = programs(
     {"cupy": (KERNELS, (*SHARED, *sorted(path.name for path in KERNELS.glob("*.cu"))))}

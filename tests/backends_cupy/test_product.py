@@ -113,7 +113,13 @@ def test_every_dtype_in_both_shapes_of_block(backend, used, monkeypatch, dtype, 
     monkeypatch.setattr(backend._device, "multiprocessors", 1000 if small else 1)
     check(backend, make_case(300, 70, 40), 60, dtype)
     kinds = {"float32": "float"}
-    assert used[-2] == ("product_tiles", kinds.get(dtype, dtype), str(small).lower())
+    assert used[-1] == ("product_tiles", kinds.get(dtype, dtype), str(small).lower())
+
+
+def test_many_tiles_are_opened_by_a_second_kernel(backend, used, monkeypatch):
+    monkeypatch.setattr(product, "OPENED_AT_ONCE", 0)
+    check(backend, make_case(300, 70, 40), 60)
+    assert used[-1] == ("open_tiles", "float")
 
 
 @pytest.mark.parametrize("normalize", ["catalog", "all"])

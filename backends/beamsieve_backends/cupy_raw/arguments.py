@@ -89,6 +89,7 @@ HALVES = np.dtype(
 PRODUCT = np.dtype(
     [
         ("step", STEP),
+        ("opening", STEP),
         *(
             (name, _POINTER)
             for name in (
@@ -100,6 +101,7 @@ PRODUCT = np.dtype(
             (name, _INT)
             for name in (
                 *("chunks", "column_blocks", "resident", "groups_per_lane", "tiles_per_group"),
+                "opens",
             )
         ),
     ],

@@ -16,6 +16,9 @@ TILE = 64
 GROUPS_PER_PLACE = 16
 """Groups of tiles per place to keep: so many make the bound nearly as sharp as single tiles do."""
 
+OPENED_AT_ONCE = 4096
+"""So many tiles of a request, or fewer, are opened by the block that ends last: one kernel less."""
+
 
 @dataclass(frozen=True)
 class Tiling:
@@ -66,8 +69,9 @@ def launch(
     step: dict[str, Any],
     factors: tuple[Any, Any],
     shape: tuple[int, int],
-) -> dict[str, Any]:
-    """Logits of candidates, keys of tiles, and each request's bound.
+    opening_bytes: int,
+) -> dict[str, Any] | None:
+    """Logits of candidates, keys of tiles, and each request's bound; where tiles are few, all.
 
     Args:
         device: where.
@@ -76,9 +80,10 @@ def launch(
         step: the fields of ``Step`` so far, width, bounds and meetings among them.
         factors: hidden [B, M, d] and head [V, d], contiguous.
         shape: B and M.
+        opening_bytes: shared memory that opening tiles takes.
 
     Returns:
-        the fields of ``Step`` that open_tiles needs besides.
+        the fields of ``Step`` that open_tiles needs besides; None where its work is done.
     """
     batch, beams = shape
     vocabulary, address = table.vocabulary, device.address
@@ -123,18 +128,27 @@ def launch(
     }
     if parts == 2:
         fields.update(_split(device, work, factors, (batch * beams, vocabulary), size))
+    found = {name: step[name] for name in ("tile", "tiles", "scratch", "scratch_stride", "masses")}
+    found |= {"logits": fields["written"], "masked": 1, "bias": 0}
+    opens = beams * tiles <= OPENED_AT_ONCE
+    shared = tiling.shared_bytes(chunks if resident else tiling.stages)
+    if opens:
+        shared = max(shared, 256 + opening_bytes)
+        fields["opening"] = arguments.structure(arguments.STEP, **{**step, **found})
     device.launch(
         "product_tiles",
         (-(-columns // each), rows, batch),
-        tiling.shared_bytes(chunks if resident else tiling.stages),
+        shared,
         arguments.structure(
-            arguments.PRODUCT, step=arguments.structure(arguments.STEP, **step), **fields
+            arguments.PRODUCT,
+            step=arguments.structure(arguments.STEP, **step),
+            **fields,
+            opens=int(opens),
         ),
         arguments.CUDA_TYPES[dtype],
         "true" if tiling.small else "false",
     )
-    found = {name: step[name] for name in ("tile", "tiles", "scratch", "scratch_stride", "masses")}
-    return {**found, "logits": fields["written"], "masked": 1, "bias": 0}
+    return None if opens else found
 
 
 def _split(

@@ -157,9 +157,13 @@ class StepCall:
         factors = tuple(self.device.contiguous(a) for a in (self.inputs.hidden, self.inputs.head))
         self.held += factors
         self.fields.update(open_fields(self.device, self.work, B))
-        found = product.launch(self.device, self.work, self.table, self.fields, factors, (B, M))
-        self.fields.update(found)
-        self._open("float32")
+        opening_bytes = chooser_bytes(self.fields["capacity"]) + OPENED_BYTES
+        found = product.launch(
+            self.device, self.work, self.table, self.fields, factors, (B, M), opening_bytes
+        )
+        if found is not None:
+            self.fields.update(found)
+            self._open("float32")
 
     def _selective(self) -> bool:
         """Whether to score the valid tokens only; the plan's word counts where there is one."""

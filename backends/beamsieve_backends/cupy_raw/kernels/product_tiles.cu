@@ -7,7 +7,7 @@
 //                  best[m, tile] = score[m] + (largest candidate logit in tile - mass[m])
 //     for b:       bound[b] = the interval that holds the width-th best group of tiles
 //
-// open_tiles is the second pass. A block takes ROWS beams of one request and every gridDim.x-th of
+// open_tiles is the second pass; where tiles are few, the block that ends last does its work. A block takes ROWS beams of one request and every gridDim.x-th of
 // the blocks of COLUMNS tokens; a warp has 32 beams by 64 tokens, a tile to a beam. The block's beams
 // stay in shared memory (`resident`) or come with the tokens, DEPTH numbers of each at a time, in
 // a ring of STAGES. Float32 comes as two float16 parts each (split_halves.cu). Sums run over the depth
@@ -23,6 +23,7 @@
 
 struct Product {
     Step step;
+    Step opening;            // the same as open_tiles takes it, where the last block opens the tiles at once
     const void* left;        // [B, M, parts, d]
     const void* right;       // [V, parts, d]
     const float2* left_units;   // [B, M], float32 only: two factors to multiply a row with
@@ -35,6 +36,7 @@ struct Product {
     int column_blocks;       // pieces of COLUMNS tokens in V
     int resident;
     int groups_per_lane, tiles_per_group;
+    int opens;               // whether the last block does
 };
 
 constexpr float LOG2_E = 1.4426950408889634f;
@@ -403,5 +405,12 @@ __global__ void __launch_bounds__(THREADS, 1) product_tiles(const __grid_constan
     if (!arrived_last(&step.meetings[b].arrived, gridDim.y, words)) return;
     const u32 groups = static_cast<u32>(beams) * 4 * in.groups_per_lane;
     const Bound bound = find_bound(step.meetings + b, in.groups + static_cast<i64>(b) * groups, groups, step.width, histogram, words);
-    if (threadIdx.x == 0) step.bounds[b] = bound;
+    if (!in.opens) {
+        if (threadIdx.x == 0) step.bounds[b] = bound;
+        return;
+    }
+    Carver again;  // over what the products needed
+    again.take<u32>(BLOCK_WORDS);
+    __syncthreads();
+    open_and_choose<float>(in.opening, b, bound, again, 0, 1);
 }
