@@ -27,12 +27,14 @@ import beamsieve as bs
 from beamsieve_bench.gate import GateError
 from beamsieve_bench.matrix_cells import NORMALIZERS, SWEEPS, Cell, cells, preset
 from beamsieve_bench.matrix_gate import passed_the_suite, resolved, right_on_the_specification
-from beamsieve_bench.matrix_measure import Settings, measure_catalog
+from beamsieve_bench.matrix_measure import Settings, measure_catalog, missed
 from beamsieve_bench.matrix_rows import Row, Run, machine
 from beamsieve_bench.matrix_sources import Preparation, real_catalogs
 from beamsieve_bench.matrix_timing import ceilings
 from beamsieve_bench.stage import BAD_ARGUMENTS, DTYPES, FAILED, OneLineParser, complain, say
 
+SUITE_SHARE = 0.6
+"""How much of ``--limit`` the conformance suite may take."""
 WRITTEN = (".json", ".csv", ".html", ".svg", ".png")
 
 
@@ -52,7 +54,11 @@ def measure(options: argparse.Namespace) -> Run:
         by_workload.setdefault(cell.workload, []).append(cell)
     with Preparation(list(by_workload), options.data, options.processes) as sources:
         say("holding the backends to the specification")
-        passed = passed_the_suite(backends, options.record, options.processes)
+        time_for_it = options.limit * SUITE_SHARE
+        passed, red = passed_the_suite(backends, options.record, options.processes, time_for_it)
+        absent = [missed(config, "every", why) for config, why in red.items()]
+        if red and (not options.keep_going or not passed):
+            raise GateError(" ".join(red.values()))
         gate = {
             config: [how, right_on_the_specification(config, options.normalizers, device)]
             for config, how in passed.items()
@@ -60,7 +66,7 @@ def measure(options: argparse.Namespace) -> Run:
         say("measuring what the machine can do")
         limits = ceilings(device, dtypes)
         settings = Settings(
-            backends=backends,
+            backends=list(passed),
             device=device,
             hidden=options.hidden,
             rounds=options.rounds,
@@ -71,7 +77,6 @@ def measure(options: argparse.Namespace) -> Run:
             data={} if options.data is None else {"data": str(options.data)},
         )
         rows: list[Row] = []
-        absent: list[dict[str, str]] = []
         for source in sources:
             found = measure_catalog(source, by_workload[source.name], settings)
             rows += found.rows
@@ -147,6 +152,8 @@ def parser() -> OneLineParser:
     add("--rounds", type=int, help="how often each contestant is timed")
     add("--budget", type=float, help="seconds per cell, roughly")
     add("--threads", type=int, help="PyTorch's threads on the CPU")
+    add("--keep-going", action="store_true", help="leave a backend out that is not right, in "
+        "place of measuring nothing; the exit code is 1 all the same")  # fmt: skip
     add("--limit", type=float, default=math.inf, help="seconds after which no cell begins")
     add("--processes", type=int, default=1, help="so many catalogs and gates at once (1)")
     add("--data", type=Path, help="folder with real catalogs (NAME.index.json)")
@@ -242,7 +249,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         complain(str(error))
         return BAD_ARGUMENTS if isinstance(error, bs.BackendError | bs.InputError) else FAILED
     print(json.dumps(run.as_dict()) if options.json else show(run))
-    return 0
+    return 0 if len(run.gate) == len(options.backends) else FAILED
 
 
 if __name__ == "__main__":

@@ -66,9 +66,14 @@ class Found:
 
     def miss(self, contestant: str, workload: str, reason: str) -> None:
         """Note what was not measured."""
-        missed = {"contestant": contestant, "workload": workload, "reason": reason}
-        if missed not in self.absent:
-            self.absent.append(missed)
+        note = missed(contestant, workload, reason)
+        if note not in self.absent:
+            self.absent.append(note)
+
+
+def missed(contestant: str, workload: str, reason: str) -> dict[str, str]:
+    """What was not measured, and why."""
+    return {"contestant": contestant, "workload": workload, "reason": reason}
 
 
 def measure_catalog(source: Source, cells: Sequence[Cell], settings: Settings) -> Found:

@@ -29,7 +29,7 @@ def suite(monkeypatch):
     """The conformance suite, which tests of its own prove: here it passes at once."""
     asked: list[str] = []
 
-    def passes(config: str) -> tuple[int, str]:
+    def passes(config: str, seconds: float) -> tuple[int, str]:
         asked.append(config)
         return 0, "== 1 passed ==\n"
 
@@ -110,7 +110,7 @@ def test_the_report_is_one_file_that_loads_nothing(suite, tmp_path):
 
 
 def test_a_red_suite_refuses(monkeypatch, capsys):
-    def fails(config: str) -> tuple[int, str]:
+    def fails(config: str, seconds: float) -> tuple[int, str]:
         return 1, "FAILED suite/test_step.py::test_order - 1 != 2"
 
     monkeypatch.setattr(matrix_gate, "run_suite", fails)
@@ -118,14 +118,36 @@ def test_a_red_suite_refuses(monkeypatch, capsys):
     assert "test_order" in complaint(capsys)
 
 
+def test_with_keep_going_only_the_right_ones_are_measured(monkeypatch, tmp_path):
+    def reference_fails(config: str, seconds: float) -> tuple[int, str]:
+        return int(config == "reference:cpu"), "FAILED suite/test_step.py::test_order"
+
+    monkeypatch.setattr(matrix_gate, "run_suite", reference_fails)
+    path = tmp_path / "run.json"
+    words = ("--backends", "torch,reference", "--output", str(path))
+    assert run(TINY, *words) == 1
+    assert not path.exists()
+    assert run(TINY, *words, "--keep-going") == 1
+    found = Run.read(path)
+    assert {row.contestant for row in found.rows if row.kind == "backend"} == {"torch:cpu"}
+    assert any(each["contestant"] == "reference:cpu" for each in found.absent)
+
+
+def test_a_suite_that_does_not_end_in_time_is_not_green(monkeypatch):
+    monkeypatch.setattr(matrix_gate, "_SUITE", "import time; time.sleep(60)")
+    code, report = matrix_gate.run_suite("reference", 0.5)
+    assert code == 124
+    assert "not through" in report
+
+
 def test_the_suite_itself_is_what_is_run(monkeypatch):
     monkeypatch.setattr(
         matrix_gate, "_SUITE", matrix_gate._SUITE.replace("True", "True, keyword='order'")
     )
-    code, report = matrix_gate.run_suite("reference")
+    code, report = matrix_gate.run_suite("reference", 300.0)
     assert code == 0
     assert " passed" in report
-    assert matrix_gate.run_suite("nothing")[0] == 2
+    assert matrix_gate.run_suite("nothing", 300.0)[0] == 2
 
 
 def test_after_the_limit_no_cell_begins(suite, capsys):
