@@ -305,7 +305,7 @@ def own_beams(backend: Backend, beams: Any) -> None:
 
 
 def own_candidates(beams: Beams, candidates: Any) -> None:
-    """Refuse what is no candidates, and candidates of other beams."""
+    """Refuse what is no candidates, those of other beams, and those that were put together."""
     if not isinstance(candidates, Candidates):
         raise InputError(
             f"candidates is a {type(candidates).__name__}; give what candidates returned."
@@ -314,6 +314,16 @@ def own_candidates(beams: Beams, candidates: Any) -> None:
         raise InputError(
             "These candidates are not of these beams: give select the beams that candidates got."
         )
+    tokens, rows = candidates.given or (None, None)
+    for what, array, own in (
+        ("tokens", candidates.tokens, tokens),
+        ("rows", candidates.rows, rows),
+    ):
+        if array is not own:
+            raise InputError(
+                f"The {what} of these candidates were replaced, and only their scores may be: give "
+                f"a candidate that is not wanted the score -inf."
+            )
 
 
 def an_index(index: Any) -> None:

@@ -2,51 +2,25 @@
 
 from __future__ import annotations
 
-import statistics
 import threading
-import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any, get_args
-
-import numpy as np
-from numpy.typing import NDArray
 
 from beamsieve import checks
 from beamsieve.errors import BackendError, InputError
 from beamsieve.graphs import SearchGraphs
 from beamsieve.index import Index
-from beamsieve.interface import (
-    Backend,
-    Beams,
-    Candidates,
-    Capabilities,
-    Normalize,
-    Projection,
-    Search,
-    StepInputs,
-)
-from beamsieve.plan import Plan
+from beamsieve.interface import Backend, Beams, Candidates, Capabilities, Normalize
+from beamsieve.opening import load, opened
+from beamsieve.plan import Plan, planned, refuse_misfit
 from beamsieve.registry import open_backend
-from beamsieve.results import RequestHits, exactly_eligible, generated_items, hits_of
+from beamsieve.results import RequestHits, hits_of_beams
+from beamsieve.warmup import measured_plan
 
 Score = Callable[[int, Beams], Any]
 """``score(step, beams)``: for the step about to be decoded, counted from 1, the logits, or
 (hidden, head), or (hidden, head, bias)."""
-
-
-@dataclass(frozen=True)
-class _Loaded:
-    """An index on the device, and the plan that holds for it. Replaced as a whole."""
-
-    index: Index
-    tables: Any
-    plan: Plan | None
-
-
-def _is_out_of_memory(error: Exception) -> bool:
-    """Whether an allocation failed: Python's own error, or one that an array library names so."""
-    return isinstance(error, MemoryError) or type(error).__name__ == "OutOfMemoryError"
 
 
 class Engine:
@@ -97,7 +71,7 @@ class Engine:
             self._name = str(spec)
         self._changes = threading.Lock()
         self._graphs = SearchGraphs(self._backend)
-        self._loaded = self._load(index)
+        self._loaded = load(self._backend, index, normalize)
         if plan is not None:
             self.use_plan(plan)
 
@@ -126,24 +100,6 @@ class Engine:
         """What the backend can do on this device."""
         return self._backend.capabilities
 
-    def _load(self, index: Index) -> _Loaded:
-        reason = checks.cannot_serve(self._backend, index, self.normalize)
-        if reason:
-            raise BackendError(reason)
-        try:
-            return _Loaded(index, self._backend.load(index), None)
-        except Exception as error:
-            if not _is_out_of_memory(error):
-                raise
-        # Raised here, where what the failed load held is no longer held by its traceback.
-        free = self._backend.free_bytes()
-        known = "" if free is None else f", and {free:,} bytes are free"
-        raise BackendError(
-            f"The index does not fit into the memory of {self.device}: its tables take "
-            f"{index.device_bytes:,} bytes or more{known}; end the searches on older indexes, or "
-            f"load a smaller one."
-        )
-
     def replace(self, index: Index) -> None:
         """Go over to another index.
 
@@ -158,7 +114,7 @@ class Engine:
             InputError: no index; the old one stays.
         """
         checks.an_index(index)
-        loaded = self._load(index)
+        loaded = load(self._backend, index, self.normalize)
         with self._changes:
             self._loaded = loaded
             self._graphs.keep_only(loaded.tables)
@@ -178,21 +134,7 @@ class Engine:
             )
         with self._changes:
             loaded = self._loaded
-            misfit = plan.misfit(
-                self._backend.name,
-                self.device,
-                self._backend.device_name,
-                loaded.index.fingerprint,
-                self.normalize,
-            )
-            if misfit:
-                raise InputError(misfit)
-            unable = set(plan.steps) - set(self.capabilities.projections)
-            if unable:
-                raise InputError(
-                    f"The plan asks for the {unable.pop()} projection, which the backend "
-                    f"{self._backend.name!r} lacks; run warm_up again."
-                )
+            refuse_misfit(plan, self._backend, loaded.index, self.normalize)
             self._loaded = replace(loaded, plan=plan)
 
     def begin(
@@ -216,36 +158,7 @@ class Engine:
             RequestError: a request cannot be read.
             BackendError: the backend cannot decide what a request asks for.
         """
-        return self._backend.begin(*self._opened(batch, requests, prefix))
-
-    def _opened(
-        self, batch: int | None, requests: Sequence[Any] | None, prefix: Any
-    ) -> tuple[Search, NDArray[np.int32], NDArray[np.int64], NDArray[np.bool_]]:
-        """What a backend begins a search with."""
-        if prefix is not None:
-            prefix = checks.prefix_lists(prefix)
-        if requests is not None:
-            checks.a_request_list(requests)
-        if batch is None:
-            told = prefix if requests is None else requests
-            if told is None:
-                raise InputError("begin needs batch, the number of requests.")
-            batch = len(told)
-        batch = checks.places_for(checks.whole_number(batch, "batch"), 1)
-        loaded = self._loaded
-        tokens, rows, finished = checks.given_prefixes(loaded.index, prefix, batch)
-        targeting = checks.request_filters(self._backend, loaded.index, requests, batch)
-        filters, asked = targeting or (None, None)
-        search = Search(
-            loaded.index,
-            loaded.tables,
-            batch,
-            filters,
-            asked,
-            backend=self._backend,
-            plan=loaded.plan,
-        )
-        return search, tokens, rows, finished
+        return self._backend.begin(*opened(self._backend, self._loaded, batch, requests, prefix))
 
     def step(
         self,
@@ -282,7 +195,7 @@ class Engine:
         inputs = checks.step_inputs(
             self._backend, beams, width, hidden, head, bias, logits, bonus, nudge
         )
-        inputs = replace(inputs, projection=self._planned(beams, inputs))
+        inputs = replace(inputs, projection=planned(beams, inputs))
         return self._backend.step(beams, inputs, self.normalize)
 
     def candidates(
@@ -304,9 +217,9 @@ class Engine:
         inputs = checks.step_inputs(
             self._backend, beams, beams.width, hidden, head, bias, logits, bonus, None
         )
-        inputs = replace(inputs, projection=self._planned(beams, inputs))
+        inputs = replace(inputs, projection=planned(beams, inputs))
         found = self._backend.candidates(beams, inputs, self.normalize)
-        return replace(found, beams=beams)
+        return replace(found, beams=beams, given=(found.tokens, found.rows))
 
     def select(self, beams: Beams, candidates: Candidates, width: int, key: Any = None) -> Beams:
         """The second half: keep the ``width`` best candidates of each request.
@@ -319,7 +232,8 @@ class Engine:
             key: float32 [B, M, S], what to rank by; the candidates' scores when None.
 
         Raises:
-            InputError: candidates of other beams, or a wrong shape, dtype or device.
+            InputError: candidates of other beams, or whose tokens or rows were replaced, or a wrong
+                shape, dtype or device.
             BackendError: the backend cannot do what is asked.
         """
         self._needs_halves()
@@ -364,8 +278,8 @@ class Engine:
         Raises:
             BackendError: the search cannot be captured.
         """
-        opened = self._opened(batch, requests, prefix)
-        search, tokens = opened[:2]
+        begin = opened(self._backend, self._loaded, batch, requests, prefix)
+        search, tokens = begin[:2]
         if not callable(score):
             raise InputError(
                 f"score is a {type(score).__name__}; give a function of the step and the beams."
@@ -379,8 +293,8 @@ class Engine:
             return beams
 
         if graph:
-            return self._graphs.search(*opened, widths, score, loop)
-        return loop(self._backend.begin(*opened))
+            return self._graphs.search(*begin, widths, score, loop)
+        return loop(self._backend.begin(*begin))
 
     def _scored_step(self, beams: Beams, width: int, said: Any) -> Beams:
         if not isinstance(said, tuple):
@@ -406,20 +320,7 @@ class Engine:
         """
         checks.own_beams(self._backend, beams)
         k = checks.whole_number(k, "k")
-        index = beams.search.index
-        rows, finished, count, scores = (
-            self._backend.to_host(array)
-            for array in (beams.rows, beams.finished, beams.count, beams.scores)
-        )
-        if ((rows != -1) & ~finished).any():
-            raise InputError(
-                f"{beams.step} of {index.length} levels are decoded; results needs all of them."
-            )
-        found = generated_items(index, scores, rows, count)
-        if beams.search.asked is None:
-            return hits_of(index, found, count, k)
-        keep, reasons = exactly_eligible(beams.search, found, count)
-        return hits_of(index, found, count, k, keep, reasons)
+        return hits_of_beams(self._backend, beams, k)
 
     def warm_up(
         self,
@@ -449,75 +350,11 @@ class Engine:
             InputError: widths or heads that do not fit the levels.
             BackendError: the backend cannot keep so many beams.
         """
-        backend = self._backend
         repeats = checks.whole_number(repeats, "repeats")
         beams = self.begin(batch, prefix=prefix)
-        loaded = _Loaded(beams.search.index, beams.search.tables, None)
-        start, levels = beams.step, beams.search.index.length - beams.step
-        widths = checks.widths_for(backend, widths, levels, beams.search.batch)
-        heads = checks.heads_for(backend, head, levels)
-        chooser = np.random.default_rng(0)
-        dtype, size = "", 0
-        steps: list[Projection] = []
-        timings = []
-        for width, given in zip(widths, heads, strict=True):
-            table = checks.level_head(backend, beams, given)
-            picks = chooser.integers(0, table.shape[0], beams.search.batch * beams.width)
-            dtype, size = checks.dtype_name(table), int(table.shape[-1])
-            hidden = table[picks.tolist()]
-            hidden = hidden.reshape(beams.search.batch, beams.width, size)
-            inputs = checks.step_inputs(
-                backend, beams, width, hidden, table, None, None, None, None
-            )
-            timed = self._timed(beams, inputs, repeats)
-            steps.append(min(timed, key=lambda projection: timed[projection]))
-            timings.append({str(name): seconds * 1e3 for name, seconds in timed.items()})
-            beams = backend.step(beams, replace(inputs, projection=steps[-1]), self.normalize)
-        plan = Plan(
-            backend.name,
-            self.device,
-            backend.device_name,
-            loaded.index.fingerprint,
-            self.normalize,
-            dtype,
-            size,
-            beams.search.batch,
-            start,
-            tuple(widths),
-            tuple(steps),
-            tuple(timings),
-        )
+        plan = measured_plan(self._backend, self.normalize, beams, widths, head, repeats)
         self.use_plan(plan)
         return plan
-
-    def _timed(self, beams: Beams, inputs: StepInputs, repeats: int) -> dict[Projection, float]:
-        """The median seconds of each projection that can serve this step, measured in turns."""
-        projections = self.capabilities.projections
-        if self.normalize == "all" and "full" in projections:
-            projections = ("full",)  # its normalizer needs every logit anyway
-        seconds: dict[Projection, list[float]] = {projection: [] for projection in projections}
-        for turn in range(repeats + 1):
-            for projection, taken in seconds.items():
-                self._backend.synchronize()
-                began = time.perf_counter()
-                self._backend.step(beams, replace(inputs, projection=projection), self.normalize)
-                self._backend.synchronize()
-                if turn:  # the first turn warms caches and allocators
-                    taken.append(time.perf_counter() - began)
-        return {projection: statistics.median(taken) for projection, taken in seconds.items()}
-
-    def _planned(self, beams: Beams, inputs: StepInputs) -> Projection | None:
-        # The engine's own plan may be a newer one: a search ends on what it began on.
-        plan, hidden = beams.search.plan, inputs.hidden
-        if plan is None or hidden is None:
-            return None
-        return plan.projection(
-            beams.step,
-            beams.width,
-            inputs.width,
-            int(hidden.shape[2]),
-            checks.dtype_name(hidden),
-        )
 
     def _needs_halves(self) -> None:
         if "candidates" not in self.capabilities.guidance:

@@ -131,12 +131,14 @@ class Candidates:
         rows: int64 [B, M, S]; the entry's position, which is its row in the next table; -1 where
             empty.
         beams: whose candidates these are. The engine writes it, a backend leaves it out.
+        given: tokens and rows as the backend returned them, likewise: only scores may be replaced.
     """
 
     tokens: Array
     scores: Array
     rows: Array
     beams: Beams | None = field(default=None, repr=False, compare=False)
+    given: tuple[Array, Array] | None = field(default=None, repr=False, compare=False)
 
 
 @dataclass(frozen=True)

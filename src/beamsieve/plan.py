@@ -12,10 +12,14 @@ from __future__ import annotations
 import json
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any, get_args
+from typing import TYPE_CHECKING, Any, get_args
 
+from beamsieve.checks import dtype_name
 from beamsieve.errors import InputError
-from beamsieve.interface import Projection
+from beamsieve.interface import Backend, Beams, Projection, StepInputs
+
+if TYPE_CHECKING:
+    from beamsieve.index import Index
 
 _FORMAT = 1
 
@@ -104,6 +108,38 @@ class Plan:
             return None
         before = self.widths[at - 1] if at else 1
         return self.steps[at] if (before, self.widths[at]) == (beams, width) else None
+
+
+def planned(beams: Beams, inputs: StepInputs) -> Projection | None:
+    """What the search's plan says of this step; None without one.
+
+    The engine's own plan may be a newer one: a search ends on what it began on.
+    """
+    plan, hidden = beams.search.plan, inputs.hidden
+    if plan is None or hidden is None:
+        return None
+    return plan.projection(
+        beams.step, beams.width, inputs.width, int(hidden.shape[2]), dtype_name(hidden)
+    )
+
+
+def refuse_misfit(plan: Plan, backend: Backend, index: Index, normalize: str) -> None:
+    """Refuse a plan that was measured for something else.
+
+    Raises:
+        InputError: for what.
+    """
+    misfit = plan.misfit(
+        backend.name, backend.device, backend.device_name, index.fingerprint, normalize
+    )
+    if misfit:
+        raise InputError(misfit)
+    unable = set(plan.steps) - set(backend.capabilities.projections)
+    if unable:
+        raise InputError(
+            f"The plan asks for the {unable.pop()} projection, which the backend "
+            f"{backend.name!r} lacks; run warm_up again."
+        )
 
 
 def _with_tuples(values: dict[str, Any]) -> dict[str, Any]:

@@ -9,9 +9,11 @@ from typing import TYPE_CHECKING, NamedTuple, overload
 import numpy as np
 from numpy.typing import NDArray
 
+from beamsieve.errors import InputError
+
 if TYPE_CHECKING:
     from beamsieve.index import Index
-    from beamsieve.interface import Search
+    from beamsieve.interface import Backend, Beams, Search
 
 ItemId = int | str
 
@@ -134,6 +136,23 @@ def exactly_eligible(
         else:
             reasons.append(_reason(int(count[b]), mine.stop - mine.start))
     return keep, reasons
+
+
+def hits_of_beams(backend: Backend, beams: Beams, k: int) -> list[RequestHits]:
+    """Each request's ``k`` best items; errors as ``Engine.results`` says."""
+    index = beams.search.index
+    rows, finished, count, scores = (
+        backend.to_host(array) for array in (beams.rows, beams.finished, beams.count, beams.scores)
+    )
+    if ((rows != -1) & ~finished).any():
+        raise InputError(
+            f"{beams.step} of {index.length} levels are decoded; results needs all of them."
+        )
+    found = generated_items(index, scores, rows, count)
+    if beams.search.asked is None:
+        return hits_of(index, found, count, k)
+    keep, reasons = exactly_eligible(beams.search, found, count)
+    return hits_of(index, found, count, k, keep, reasons)
 
 
 def hits_of(

@@ -65,6 +65,15 @@ class TestCandidates:
             with pytest.raises(bs.InputError, match=r"candidates\.scores is float64"):
                 engine.select(first, replace(found, scores=scores.astype(np.float64)), 2)
 
+    @pytest.mark.parametrize("what", ["tokens", "rows"])
+    def test_may_get_no_other_tokens_or_rows(self, index, what):
+        for engine in both(index):
+            first = engine.begin(1)
+            found = engine.candidates(first, logits=flat(first))
+            other = replace(found, **{what: np.asarray(getattr(found, what)).copy()})
+            with pytest.raises(bs.InputError, match=f"The {what} of these candidates were repl"):
+                engine.select(first, other, 2)
+
 
 class TestBeams:
     def test_of_another_backend_are_refused(self, index):

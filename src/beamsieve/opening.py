@@ -1,0 +1,83 @@
+"""What an engine has loaded, and what a search begins with."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from beamsieve import checks
+from beamsieve.errors import BackendError, InputError
+from beamsieve.interface import Backend, Normalize, Search
+
+if TYPE_CHECKING:
+    from beamsieve.index import Index
+    from beamsieve.plan import Plan
+
+
+@dataclass(frozen=True)
+class Loaded:
+    """An index on the device, and the plan that holds for it. Replaced as a whole."""
+
+    index: Index
+    tables: Any
+    plan: Plan | None
+
+
+def load(backend: Backend, index: Index, normalize: Normalize) -> Loaded:
+    """Copy an index to the device.
+
+    Raises:
+        BackendError: the backend cannot serve it, or the device has no room for it.
+    """
+    reason = checks.cannot_serve(backend, index, normalize)
+    if reason:
+        raise BackendError(reason)
+    try:
+        return Loaded(index, backend.load(index), None)
+    except Exception as error:
+        if not _is_out_of_memory(error):
+            raise
+    # Raised here, where what the failed load held is no longer held by its traceback.
+    free = backend.free_bytes()
+    known = "" if free is None else f", and {free:,} bytes are free"
+    raise BackendError(
+        f"The index does not fit into the memory of {backend.device}: its tables take "
+        f"{index.device_bytes:,} bytes or more{known}; end the searches on older indexes, or "
+        f"load a smaller one."
+    )
+
+
+def _is_out_of_memory(error: Exception) -> bool:
+    """Whether an allocation failed: Python's own error, or one that an array library names so."""
+    return isinstance(error, MemoryError) or type(error).__name__ == "OutOfMemoryError"
+
+
+def opened(
+    backend: Backend,
+    loaded: Loaded,
+    batch: int | None,
+    requests: Sequence[Any] | None,
+    prefix: Any,
+) -> tuple[Search, NDArray[np.int32], NDArray[np.int64], NDArray[np.bool_]]:
+    """What ``Backend.begin`` takes; arguments and errors as ``Engine.begin`` says."""
+    if prefix is not None:
+        prefix = checks.prefix_lists(prefix)
+    if requests is not None:
+        checks.a_request_list(requests)
+    if batch is None:
+        told = prefix if requests is None else requests
+        if told is None:
+            raise InputError("begin needs batch, the number of requests.")
+        batch = len(told)
+    batch = checks.places_for(checks.whole_number(batch, "batch"), 1)
+    tokens, rows, finished = checks.given_prefixes(loaded.index, prefix, batch)
+    targeting = checks.request_filters(backend, loaded.index, requests, batch)
+    filters, asked = targeting or (None, None)
+    search = Search(
+        loaded.index, loaded.tables, batch, filters, asked, backend=backend, plan=loaded.plan
+    )
+    return search, tokens, rows, finished
