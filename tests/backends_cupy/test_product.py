@@ -158,3 +158,19 @@ def test_logits_that_are_not_finite_die_alone(backend):
     head[5, 3] = np.nan
     head[70, 0] = np.inf
     check(backend, (table, valid, beams, hidden, head), 50)
+
+
+@pytest.mark.parametrize("alone", [True, False])
+def test_more_equal_keys_than_fit_are_taken_in_order(backend, monkeypatch, alone):
+    if not alone:
+        monkeypatch.setattr(product, "OPENED_AT_ONCE", 0)
+    table, valid, beams, hidden, head = make_case(300, 70, 16)
+    hidden[:] = 0
+    beams.scores[:] = -1
+    beams.rows[:] = int(valid.sum(axis=1).argmax())
+    after = check(backend, (table, valid, beams, hidden, head), 300)
+    chosen = np.flatnonzero(valid[beams.rows[0, 0]])
+    assert after.tokens[0, : len(chosen) + 1, 0].tolist()[-1] != -1
+    wanted = [(-1, 1)] + [(v, m) for m in (0, *range(2, 70)) for v in chosen.tolist()]
+    found = list(zip(after.tokens[0, :, 0].tolist(), after.parents[0].tolist(), strict=True))
+    assert found == wanted[:300]
