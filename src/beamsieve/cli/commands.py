@@ -20,7 +20,8 @@ from beamsieve.cli.backends import backends, conformance
 from beamsieve.cli.bench import RAW_ARGUMENTS, bench
 from beamsieve.cli.catalogs import build, inspect, verify
 from beamsieve.cli.demo import demo
-from beamsieve.cli.models import recommend, train
+from beamsieve.cli.models import concepts, train
+from beamsieve.cli.recommend import recommend
 from beamsieve.cli.tokenize import tokenize
 
 log_lines = failures.LogLines()
@@ -143,6 +144,7 @@ app.command()(verify)
 app.command()(tokenize)
 app.command()(recommend)
 app.command()(train)
+app.command()(concepts)
 app.command()(backends)
 app.command()(conformance)
 app.command(context_settings=RAW_ARGUMENTS)(bench)

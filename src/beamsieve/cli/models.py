@@ -1,55 +1,28 @@
-"""``beamsieve train`` and ``beamsieve recommend``: a model over a catalog, and its answers."""
+"""``beamsieve train`` and ``beamsieve concepts``: a model over a catalog, and its thoughts."""
 
 from __future__ import annotations
 
-import json as json_module
 import os
-import sys
-from contextlib import nullcontext
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import Annotated, Literal
 
 import typer
 
-from beamsieve.cli.output import (
-    BackendOption,
-    JsonOption,
-    named_columns,
-    print_json,
-    print_pairs,
-    print_table,
-    to_json,
+from beamsieve.cli.histories import (
+    CheckpointArgument,
+    ColumnOption,
+    HistoriesArgument,
+    IndexArgument,
+    OtherCatalogOption,
+    UnknownOption,
+    check_device,
+    read,
 )
-from beamsieve.cli.paths import check_outputs, check_regular, text_aside
-
-if TYPE_CHECKING:
-    from beamsieve.models.data import Histories
-    from beamsieve.models.serving import Recommendation
+from beamsieve.cli.output import JsonOption, print_json, print_pairs
+from beamsieve.cli.paths import check_outputs, check_regular
 
 LARGEST_SEED = 2**32 - 1
 MOST_THREADS = 1024
-
-HistoriesArgument = Annotated[
-    Path,
-    typer.Argument(
-        exists=True, dir_okay=False, help="Users' items, oldest first: .parquet, .jsonl or .csv."
-    ),
-]
-IndexArgument = Annotated[
-    Path, typer.Argument(exists=True, dir_okay=False, help="What `beamsieve build` made.")
-]
-ColumnOption = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--column",
-        metavar="ROLE=NAME",
-        help="What a column is called: history=items, target=next, user=customer; may be repeated.",
-    ),
-]
-UnknownOption = Annotated[
-    Literal["skip", "refuse"],
-    typer.Option(help="What to do with an item that the index does not have."),
-]
 
 
 def train(
@@ -74,6 +47,20 @@ def train(
         float, typer.Option(help="Share of every target spread over its whole codebook.")
     ] = 0.0,
     dropout: Annotated[float, typer.Option(help="The model's.")] = 0.2,
+    model: Annotated[
+        Literal["deco", "fused-gr", "flat-gr"],
+        typer.Option(help="Deco, or a backbone that spells for itself."),
+    ] = "deco",
+    pointer: Annotated[
+        bool, typer.Option("--pointer", help="Learn to copy from the history, too.")
+    ] = False,
+    teacher: Annotated[
+        Path | None,
+        typer.Option(
+            exists=True, dir_okay=False, help="A checkpoint whose opinion joins every target."
+        ),
+    ] = None,
+    teacher_share: Annotated[float, typer.Option(help="Its share of every target.")] = 0.5,
     model_width: Annotated[int, typer.Option(min=1, help="Of backbone and decoder.")] = 64,
     layers: Annotated[int, typer.Option(min=1, help="Of the backbone.")] = 2,
     seed: Annotated[int, typer.Option(min=0, max=LARGEST_SEED, help="Of everything random.")] = 0,
@@ -99,13 +86,18 @@ def train(
     target = Path(os.path.realpath(output))  # through a link, which stays one
     check_outputs(
         {"--output": output, "the training's state": state_path(target)},
-        {"the file of histories": histories, "the index": index},
+        {"the file of histories": histories, "the index": index, "the teacher": teacher},
     )
     check_regular(output)
-    _check_device(device)
+    check_device(device)
     try:
         config = ModelConfig(
-            width=model_width, decoder_width=model_width, layers=layers, dropout=dropout
+            width=model_width,
+            decoder_width=model_width,
+            layers=layers,
+            dropout=dropout,
+            architecture=model,
+            pointer=pointer,
         )
         settings = TrainingSettings(
             epochs=epochs,
@@ -115,6 +107,7 @@ def train(
             patience=patience,
             drop_history=drop_history,
             label_smoothing=label_smoothing,
+            teacher_share=teacher_share,
             seed=seed,
             threads=threads,
             device=device,
@@ -122,11 +115,12 @@ def train(
     except InputError as error:
         raise typer.BadParameter(str(error)) from error
     report = train_model(
-        _read(histories, column),
+        read(histories, column),
         index,
         target,
         config=config,
         settings=settings,
+        teacher=teacher,
         unknown=unknown,
         resume=resume,
     ).as_dict()
@@ -136,144 +130,52 @@ def train(
         print_pairs(report)
 
 
-def recommend(
-    checkpoint: Annotated[
-        Path, typer.Argument(exists=True, dir_okay=False, help="What `beamsieve train` made.")
-    ],
+def concepts(
+    checkpoint: CheckpointArgument,
     index: IndexArgument,
     histories: HistoriesArgument,
     output: Annotated[
-        Path | None,
+        Path,
         typer.Option(
-            "--output", "-o", dir_okay=False, help="Write JSON lines here, one a history."
+            "--output", "-o", dir_okay=False, help="Write them here: .parquet, or safetensors."
         ),
-    ] = None,
-    k: Annotated[int, typer.Option("-k", min=1, help="Items per history.")] = 10,
-    width: Annotated[int, typer.Option(min=1, help="Beams kept per step.")] = 50,
-    backend: BackendOption = None,
-    normalize: Annotated[
-        Literal["all", "catalog", "eligible"],
-        typer.Option(help="Over which tokens probabilities sum to one."),
-    ] = "catalog",
-    batch: Annotated[int, typer.Option(min=1, help="Histories decoded at once.")] = 64,
+    ],
+    half: Annotated[
+        bool, typer.Option("--half", help="Keep them in float16: half the bytes.")
+    ] = False,
+    device: Annotated[str, typer.Option(help="cpu, cuda or cuda:0.")] = "cpu",
+    batch: Annotated[int, typer.Option(min=1, help="Histories read at once.")] = 256,
     unknown: UnknownOption = "skip",
     column: ColumnOption = None,
-    requests: Annotated[
-        Path | None,
-        typer.Option(
-            exists=True,
-            dir_okay=False,
-            help="Targeting: JSON lines, one object (or null) per history, such as "
-            '{"country": "US", "exclude": ["item-7"]}.',
-        ),
-    ] = None,
-    other_catalog: Annotated[
-        bool,
-        typer.Option(
-            "--other-catalog",
-            help="Accept an index of another catalog of the same tokenizer, of newer items, say.",
-        ),
-    ] = False,
-    metrics: Annotated[
-        bool,
-        typer.Option("--metrics", help="Compare with the histories' targets: Recall and NDCG."),
-    ] = False,
-    free_beams: Annotated[
-        bool,
-        typer.Option(
-            "--free-beams",
-            help="With --metrics: search without the filter too, and count beams that are no item.",
-        ),
-    ] = False,
+    other_catalog: OtherCatalogOption = False,
     json: JsonOption = False,
 ) -> None:
-    """Recommend items for each history: a table, or JSON lines with --json or -o."""
+    """Let a Deco think ahead: keep what it makes of each history, for `recommend --concepts`."""
+    from beamsieve.models.ahead import save_concepts, think_ahead
+
     check_outputs(
         {"--output": output},
-        {
-            "the checkpoint": checkpoint,
-            "the index": index,
-            "the file of histories": histories,
-            "the file of --requests": requests,
-        },
+        {"the checkpoint": checkpoint, "the index": index, "the file of histories": histories},
     )
-    from beamsieve.index import Index
-    from beamsieve.models.checkpoint import load_checkpoint
-    from beamsieve.models.metrics import Metrics
-    from beamsieve.models.serving import recommend as recommend_items
-
-    loaded = Index.load(index)
-    model = load_checkpoint(checkpoint, loaded, other_catalog=other_catalog)
-    cut_offs = sorted({cut for cut in (5, 10) if cut < k} | {k})
-    measured = Metrics(cut_offs, model.popular) if metrics else None
-    found = recommend_items(
-        model,
-        loaded,
-        _read(histories, column),
-        k=k,
-        width=width,
-        backend=backend,
-        normalize=normalize,
+    check_regular(output)
+    check_device(device)
+    found = think_ahead(
+        checkpoint,
+        index,
+        read(histories, column),
+        device=device,
         batch=batch,
+        precision="float16" if half else "float32",
         unknown=unknown,
-        requests=None if requests is None else _read_requests(requests),
-        free_beams=free_beams and metrics,
         other_catalog=other_catalog,
     )
-    target = text_aside(output) if output else nullcontext(sys.stdout if json else None)
-    with target as lines:
-        for recommendation in found:
-            if measured is not None:
-                measured.add(recommendation)
-            if lines is not None:
-                print(to_json(recommendation.as_dict()), file=lines)
-            elif measured is None:
-                _show(recommendation)
-    if measured is not None:
-        if json:
-            print_json({"metrics": measured.result()})
-        else:
-            print_pairs(measured.result())
-
-
-def _read(path: Path, columns: list[str] | None) -> Histories:
-    from beamsieve.models.data import HistoryColumns, read_histories
-
-    named = named_columns(columns, ("history", "target", "user"))
-    return read_histories(path, HistoryColumns(**named))
-
-
-def _read_requests(path: Path) -> list[Any]:
-    from beamsieve.errors import RequestError
-
-    requests = []
-    for number, line in enumerate(path.read_bytes().splitlines(), 1):
-        try:
-            requests.append(json_module.loads(line))
-        except ValueError as error:
-            raise RequestError(
-                f"{path}, line {number} is no JSON: {error}; give one object, or null, per history."
-            ) from error
-    return requests
-
-
-def _check_device(device: str) -> None:
-    import torch
-
-    try:
-        # A device such as "meta" makes tensors, but computes nothing.
-        torch.zeros(1, device=device).item()
-    except (RuntimeError, AssertionError, ImportError) as error:
-        reason = str(error).partition("\n")[0]
-        raise typer.BadParameter(
-            f"torch cannot use {device!r}: {reason}", param_hint="--device"
-        ) from error
-
-
-def _show(found: Recommendation) -> None:
-    who = f"row {found.row}" if found.user is None else f"user {found.user}"
-    print(f"\n{who}" + (f": {found.reason}" if found.reason else ""))
-    print_table(
-        ("rank", "item", "title", "score"),
-        [(rank, str(hit.item), hit.title, hit.score) for rank, hit in enumerate(found.items, 1)],
-    )
+    save_concepts(found, output)
+    report = {
+        "concepts": str(output),
+        "histories": len(found),
+        "bytes_per_history": found.bytes_per_user,
+    }
+    if json:
+        print_json(report)
+    else:
+        print_pairs(report)

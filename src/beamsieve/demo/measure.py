@@ -17,9 +17,10 @@ from beamsieve.models.data import Histories
 from beamsieve.models.free import LegalSids, search_freely
 from beamsieve.models.metrics import Metrics
 from beamsieve.models.progress import Bar
+from beamsieve.models.recommendation import Recommendation, RecommendedItem
 from beamsieve.models.scorer import as_tensor
 from beamsieve.models.sequences import number
-from beamsieve.models.serving import Recommendation, RecommendedItem, Recommender
+from beamsieve.models.serving import Recommender
 
 if TYPE_CHECKING:
     from beamsieve.index import Index

@@ -3,6 +3,7 @@
 Needs torch: ``pip install 'beamsieve[torch]'``.
 """
 
+from beamsieve.models.ahead import Concepts, load_concepts, save_concepts, think_ahead
 from beamsieve.models.checkpoint import Checkpoint, load_checkpoint, save_checkpoint
 from beamsieve.models.config import ModelConfig
 from beamsieve.models.data import Histories, HistoryColumns, read_histories
@@ -13,14 +14,16 @@ from beamsieve.models.fused import FusedGR
 from beamsieve.models.generator import Generator, Reading
 from beamsieve.models.metrics import Metrics
 from beamsieve.models.model import Model
+from beamsieve.models.recommendation import Recommendation, RecommendedItem
 from beamsieve.models.scorer import BeamScorer
-from beamsieve.models.serving import Recommendation, RecommendedItem, Recommender, recommend
+from beamsieve.models.serving import Recommender, recommend
 from beamsieve.models.training import TrainingReport, TrainingSettings, train
 from beamsieve.models.wide import Wide, WideConfig, WideDecoder
 
 __all__ = [
     "BeamScorer",
     "Checkpoint",
+    "Concepts",
     "Deco",
     "FlatGR",
     "FusedGR",
@@ -40,9 +43,12 @@ __all__ = [
     "WideConfig",
     "WideDecoder",
     "load_checkpoint",
+    "load_concepts",
     "make_model",
     "read_histories",
     "recommend",
     "save_checkpoint",
+    "save_concepts",
+    "think_ahead",
     "train",
 ]

@@ -21,6 +21,7 @@ decoder's width, M concepts, N positions to be spelt.
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
@@ -34,6 +35,9 @@ from beamsieve.models.layers import Block, Layers, blocks
 if TYPE_CHECKING:
     from beamsieve.models.batches import Batch
     from beamsieve.models.config import ModelConfig
+
+
+_LIGHT = {"prefix_codes", "spelling_positions", "decoder", "decoder_norm", "heads", "dropout"}
 
 
 class Deco(FusedHistories):
@@ -118,6 +122,13 @@ class Deco(FusedHistories):
             x = block(x)
         hidden: Tensor = self.decoder_norm(x[:, self.config.concepts - 1 :])
         return hidden
+
+    def light(self) -> Deco:
+        """The light decoder alone, of the same weights: it spells concepts, and reads nothing."""
+        kept = copy.copy(self)
+        kept._modules = {name: part for name, part in self._modules.items() if name in _LIGHT}
+        kept._parameters = {}
+        return kept
 
     def open(self, reading: Reading) -> Context:
         """See :meth:`Generator.open`: the decoder reads the concepts."""

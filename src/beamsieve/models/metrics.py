@@ -10,7 +10,7 @@ from beamsieve.errors import InputError
 from beamsieve.models.data import Item
 
 if TYPE_CHECKING:
-    from beamsieve.models.serving import Recommendation
+    from beamsieve.models.recommendation import Recommendation
 
 
 class Metrics:

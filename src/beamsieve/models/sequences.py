@@ -151,6 +151,16 @@ def number(histories: Histories, index: Index, unknown: Unknown = "skip") -> Num
     return Numbered(found, targets, missing)
 
 
+def say_too_long(sequences: Sequences, longest: int, source: str) -> None:
+    """Say, once, how many histories have more items than a model reads."""
+    too_long = int((np.diff(sequences.starts) > longest).sum())
+    if too_long:
+        _log.warning(
+            "%s: %d histories are longer than the model reads; their most recent %d items count.",
+            *(source, too_long, longest),
+        )
+
+
 def _numbers(ids: pa.Array, index: Index) -> NDArray[np.int64]:
     """int64: the item number of each id; -1 for null and for unknown ones."""
     if index.items.are_strings:

@@ -2,24 +2,24 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 
 from beamsieve.errors import InputError, RequestError
+from beamsieve.models.ahead import ConceptRows, Concepts, open_concepts
 from beamsieve.models.batches import pad
 from beamsieve.models.checkpoint import Checkpoint, check_fit, load_checkpoint
 from beamsieve.models.data import Histories, Item, read_histories
 from beamsieve.models.free import LegalSids, search_freely
 from beamsieve.models.model import Read
 from beamsieve.models.progress import progress_bar
-from beamsieve.models.sequences import ItemSids, Sequences, Unknown, number
+from beamsieve.models.recommendation import Recommendation, RecommendedItem
+from beamsieve.models.sequences import ItemSids, Unknown, number, say_too_long
 from beamsieve.targeting.requests import check_request
 
 if TYPE_CHECKING:
@@ -27,54 +27,6 @@ if TYPE_CHECKING:
     from beamsieve.index import Index
     from beamsieve.interface import Normalize
     from beamsieve.results import RequestHits
-
-_log = logging.getLogger("beamsieve")
-
-
-@dataclass(frozen=True)
-class RecommendedItem:
-    """One recommended item; the score is the log-probability of its semantic ID."""
-
-    item: Item
-    sid: tuple[int, ...]
-    score: float
-    title: str | None = None
-
-
-@dataclass(frozen=True)
-class Recommendation:
-    """What is recommended after one history.
-
-    Attributes:
-        row: of the histories, from 0.
-        user: of that row, where it is known.
-        items: best first.
-        target: the item that really came next, where it is known.
-        reason: why there is no item; "" where there is one.
-        free_beams: how many beams a search without the filter ended with; 0 where none was run.
-        illegal_free_beams: how many of those are no item's semantic ID.
-    """
-
-    row: int
-    user: Item | None
-    items: tuple[RecommendedItem, ...]
-    target: Item | None = None
-    reason: str = ""
-    free_beams: int = 0
-    illegal_free_beams: int = 0
-
-    def as_dict(self) -> dict[str, Any]:
-        """Plain values, for JSON lines."""
-        return {
-            "row": self.row,
-            "user": self.user,
-            "items": [
-                {"item": hit.item, "title": hit.title, "score": hit.score, "sid": list(hit.sid)}
-                for hit in self.items
-            ],
-            "target": self.target,
-            "reason": self.reason,
-        }
 
 
 class Recommender:
@@ -102,6 +54,7 @@ class Recommender:
             )
         self.checkpoint = checkpoint
         self.model = checkpoint.model.to(engine.device).eval()
+        self.dtype = next(self.model.parameters()).dtype
         self._sids = ItemSids(self.index)
 
     def read(self, histories: list[NDArray[np.int64]]) -> Any:
@@ -135,7 +88,7 @@ class Recommender:
 def recommend(
     checkpoint: Checkpoint | str | Path,
     index: Index | str | Path,
-    histories: Histories | str | Path,
+    histories: Histories | Concepts | str | Path,
     *,
     k: int = 10,
     width: int = 50,
@@ -157,7 +110,8 @@ def recommend(
     Args:
         checkpoint: a checkpoint, or its file.
         index: the index that it was trained on, or its file.
-        histories: histories, or a file of them (see :mod:`beamsieve.models.data`).
+        histories: histories, or a file of them (see :mod:`beamsieve.models.data`); or the
+            concepts of some, which are spelt without the model's backbone.
         k: items per history.
         width: beams kept per step.
         backend: config string of the engine; its device is the model's as well.
@@ -184,49 +138,67 @@ def recommend(
     if not isinstance(index, Index):
         index = Index.load(index)
     engine = Engine(index, backend=backend, normalize=normalize)
-    recommender = Recommender(checkpoint, engine, other_catalog=other_catalog)
-    if not isinstance(histories, Histories):
-        histories = read_histories(histories)
-    _check_requests(requests, index, histories)
-    numbered = number(histories, index, unknown)
-    longest = recommender.model.config.longest
-    too_long = int((np.diff(numbered.histories.starts) > longest).sum())
-    if too_long:
-        _log.warning(
-            "%s: %d histories are longer than the model reads; their most recent %d items count.",
-            *(histories.source, too_long, longest),
+    if isinstance(histories, Concepts):
+        checkpoint, concepts = open_concepts(
+            histories, checkpoint, index, other_catalog=other_catalog
         )
+        recommender = Recommender(checkpoint, engine, other_catalog=other_catalog)
+        rows: _Rows = ConceptRows(concepts, engine.device, recommender.dtype)
+    else:
+        recommender = Recommender(checkpoint, engine, other_catalog=other_catalog)
+        if not isinstance(histories, Histories):
+            histories = read_histories(histories)
+        _check_requests(requests, index, len(histories))
+        rows = _HistoryRows(recommender, histories, unknown)
+    _check_requests(requests, index, len(rows))
     legal = LegalSids(index) if free_beams else None
-    return _recommendations(
-        recommender,
-        histories,
-        numbered.histories,
-        k,
-        width,
-        batch,
-        titles,
-        requests,
-        legal,
-        progress,
-    )
+    return _recommendations(recommender, rows, k, width, batch, titles, requests, legal, progress)
 
 
-def _check_requests(requests: Sequence[Any] | None, index: Index, histories: Histories) -> None:
+class _Rows(Protocol):
+    """What recommendations are asked for."""
+
+    def __len__(self) -> int: ...
+    def read(self, rows: range) -> Any:
+        """What the model has read of some rows."""
+        ...
+
+    def user(self, row: int) -> Item | None:
+        """The row's user, where it is known."""
+        ...
+
+    def target(self, row: int) -> Item | None:
+        """What came next, where it is known."""
+        ...
+
+
+class _HistoryRows:
+    def __init__(self, recommender: Recommender, histories: Histories, unknown: Unknown) -> None:
+        self._recommender = recommender
+        self._sequences = number(histories, recommender.index, unknown).histories
+        self.user, self.target = histories.user, histories.target
+        say_too_long(self._sequences, recommender.model.config.longest, histories.source)
+
+    def __len__(self) -> int:
+        return len(self._sequences)
+
+    def read(self, rows: range) -> Any:
+        return self._recommender.read([self._sequences[row] for row in rows])
+
+
+def _check_requests(requests: Sequence[Any] | None, index: Index, rows: int) -> None:
     # All of them, before the first batch is decoded, and by their place among all.
     if requests is None:
         return
-    if len(requests) != len(histories):
-        raise RequestError(
-            f"{len(requests)} requests for {len(histories)} histories; give one for each."
-        )
+    if len(requests) != rows:
+        raise RequestError(f"{len(requests)} requests for {rows} histories; give one for each.")
     for place, request in enumerate(requests):
         check_request(index.row_layout, index.items.are_strings, request, place)
 
 
 def _recommendations(
     recommender: Recommender,
-    histories: Histories,
-    sequences: Sequences,
+    asked_for: _Rows,
     k: int,
     width: int,
     batch: int,
@@ -236,10 +208,10 @@ def _recommendations(
     progress: bool | None,
 ) -> Iterator[Recommendation]:
     with progress_bar(progress) as bar:
-        bar.begin("recommend", len(sequences))
-        for start in range(0, len(sequences), batch):
-            rows = range(start, min(start + batch, len(sequences)))
-            reading = recommender.read([sequences[row] for row in rows])
+        bar.begin("recommend", len(asked_for))
+        for start in range(0, len(asked_for), batch):
+            rows = range(start, min(start + batch, len(asked_for)))
+            reading = asked_for.read(rows)
             asked = None if requests is None else requests[rows.start : rows.stop]
             found = recommender.decode(reading, k, width, asked)
             free = illegal = np.zeros(len(rows), np.int64)
@@ -251,9 +223,9 @@ def _recommendations(
             for place, row in enumerate(rows):
                 yield Recommendation(
                     row=row,
-                    user=histories.user(row),
+                    user=asked_for.user(row),
                     items=shown[place],
-                    target=histories.target(row),
+                    target=asked_for.target(row),
                     reason=found[place].reason,
                     free_beams=int(free[place]),
                     illegal_free_beams=int(illegal[place]),

@@ -1,0 +1,296 @@
+"""Concepts computed ahead: what a Deco thinks of each user, kept, and spelt when it is needed.
+
+A concept has one size whatever the history (M · e numbers; 1 KiB at the published sizes in
+float16), so it can be computed when a user's history changes, kept by user, and served by the
+light decoder alone. With a pointer, the attention over the history's last items and their
+semantic IDs are kept beside it.
+
+Files are safetensors or Parquet, by their ending. Both hold the fingerprint of the model's weights
+and of the catalog, and are refused with others.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet
+import torch
+from torch import Tensor
+from torch.nn import functional as F  # noqa: N812 - as torch's own documentation names it
+
+from beamsieve.aside import written_aside
+from beamsieve.errors import CheckpointError, InputError
+from beamsieve.models.checkpoint import (
+    Checkpoint,
+    load_checkpoint,
+    read_tensors,
+    weights_fingerprint,
+    write_tensors,
+)
+from beamsieve.models.data import Histories, Item, read_histories
+from beamsieve.models.deco import Deco
+from beamsieve.models.generator import Reading
+from beamsieve.models.pointer import Copying
+from beamsieve.models.progress import progress_bar
+from beamsieve.models.sequences import Unknown, number, say_too_long
+
+if TYPE_CHECKING:
+    from beamsieve.index import Index
+
+FORMAT = "beamsieve-concepts"
+VERSION = 1
+
+Precision = Literal["float32", "float16"]
+
+
+@dataclass(frozen=True)
+class Concepts:
+    """What a model thinks of users.
+
+    Attributes:
+        reading: of N histories, on the host.
+        users: their ids [N], where they are known.
+        model: fingerprint of the model's weights.
+        catalog: fingerprint of the index that it read with.
+    """
+
+    reading: Reading
+    users: Sequence[Item] | None
+    model: str
+    catalog: str
+
+    def __len__(self) -> int:
+        return len(self.reading)
+
+    @property
+    def bytes_per_user(self) -> int:
+        """Of the tensors."""
+        return sum(t.nbytes for t in self.reading.tensors()) // max(1, len(self))
+
+
+def think_ahead(
+    checkpoint: Checkpoint | str | Path,
+    index: Index | str | Path,
+    histories: Histories | str | Path,
+    *,
+    device: str = "cpu",
+    batch: int = 256,
+    precision: Precision = "float32",
+    unknown: Unknown = "skip",
+    other_catalog: bool = False,
+    progress: bool | None = None,
+) -> Concepts:
+    """Read histories with a Deco's backbone, and keep its concepts.
+
+    Args:
+        checkpoint: of a Deco, or its file.
+        index: the index that it was trained on, or its file.
+        histories: histories, or a file of them (see :mod:`beamsieve.models.data`).
+        device: where the backbone runs.
+        batch: histories read at once.
+        precision: of the concepts kept; with float32 recommendations are what they would be
+            without the detour.
+        unknown: what to do with an item that the index does not have.
+        other_catalog: accept an index of another catalog of the same tokenizer.
+        progress: whether to draw a bar on stderr; None draws one where stderr is a terminal.
+
+    Raises:
+        InputError: the histories cannot be used, or the model is no Deco.
+        CheckpointError: the checkpoint is damaged, or does not fit the index.
+    """
+    from beamsieve.engine import Engine
+    from beamsieve.index import Index
+    from beamsieve.models.serving import Recommender
+
+    if batch < 1:
+        raise InputError(f"batch is {batch}; give at least 1.")
+    if not isinstance(index, Index):
+        index = Index.load(index)
+    reader = Recommender(checkpoint, Engine(index, f"torch:{device}"), other_catalog=other_catalog)
+    model = _deco(reader.checkpoint)
+    if not isinstance(histories, Histories):
+        histories = read_histories(histories)
+    sequences = number(histories, index, unknown).histories
+    say_too_long(sequences, model.config.longest, histories.source)
+    parts: list[Reading] = []
+    with progress_bar(progress) as bar:
+        bar.begin("read", len(sequences))
+        for start in range(0, len(sequences), batch):
+            rows = range(start, min(start + batch, len(sequences)))
+            reading = reader.read([sequences[row] for row in rows]).to("cpu")
+            parts.append(_padded(reading, model.config.longest))
+            bar.advance(by=len(rows))
+    users = None if histories.users is None else histories.users.to_pylist()
+    return Concepts(
+        _joined(parts, getattr(torch, precision)),
+        users,
+        weights_fingerprint(model),
+        index.fingerprint,
+    )
+
+
+def save_concepts(concepts: Concepts, path: str | Path) -> None:
+    """Write concepts: Parquet where the name ends in ``.parquet``, else safetensors.
+
+    Raises:
+        CheckpointError: the file cannot be written.
+    """
+    path = Path(path)
+    tensors = _named(concepts.reading)
+    about = {"model": concepts.model, "catalog": concepts.catalog}
+    if path.suffix != ".parquet":
+        users = None if concepts.users is None else list(concepts.users)
+        metadata = {"format": FORMAT, "version": VERSION, **about, "users": users}
+        write_tensors(path, tensors, metadata)
+        return
+    shapes = {name: list(tensor.shape[1:]) for name, tensor in tensors.items()}
+    columns = {} if concepts.users is None else {"user": pa.array(concepts.users)}
+    for name, tensor in tensors.items():
+        flat = pa.array(tensor.reshape(-1).numpy())
+        columns[name] = pa.FixedSizeListArray.from_arrays(flat, max(1, tensor[0].numel()))
+    text = {"format": FORMAT, "version": VERSION, "shapes": shapes, **about}
+    table = pa.table(columns).replace_schema_metadata({FORMAT: json.dumps(text)})
+    try:
+        with written_aside(path) as aside:
+            pa.parquet.write_table(table, aside)
+    except OSError as error:
+        raise CheckpointError(f"{path} cannot be written: {error}.") from error
+
+
+def load_concepts(path: str | Path) -> Concepts:
+    """Read concepts.
+
+    Raises:
+        CheckpointError: the file is absent, damaged, of another kind or a newer version.
+    """
+    path = Path(path)
+    if path.suffix != ".parquet":
+        tensors, metadata = read_tensors(path, FORMAT, VERSION)
+        return Concepts(
+            _reading(tensors), metadata["users"], metadata["model"], metadata["catalog"]
+        )
+    try:
+        table = pa.parquet.read_table(path)
+        metadata = json.loads((table.schema.metadata or {})[FORMAT.encode()])
+        if metadata["version"] > VERSION:
+            raise CheckpointError(
+                f"{path} has version {metadata['version']}, this library reads up to {VERSION}; "
+                "install a newer one."
+            )
+        tensors = {}
+        for name, shape in metadata["shapes"].items():
+            flat = table[name].combine_chunks().flatten().to_numpy(zero_copy_only=False)
+            tensors[name] = torch.from_numpy(np.array(flat)).reshape(len(table), *shape)
+        users = table["user"].to_pylist() if "user" in table.column_names else None
+        return Concepts(_reading(tensors), users, metadata["model"], metadata["catalog"])
+    except (pa.ArrowException, OSError, KeyError, ValueError) as error:
+        first = str(error).partition("\n")[0]
+        raise CheckpointError(f"{path} holds no concepts, or is damaged: {first}.") from error
+
+
+def open_concepts(
+    concepts: Concepts | str | Path,
+    checkpoint: Checkpoint | str | Path,
+    index: Index,
+    *,
+    other_catalog: bool = False,
+) -> tuple[Checkpoint, Concepts]:
+    """A checkpoint without its backbone, and concepts that its light decoder can spell.
+
+    Raises:
+        CheckpointError: the concepts are another model's, or read with another catalog than the
+            index holds.
+        InputError: the model is no Deco.
+    """
+    name = "The concepts" if isinstance(concepts, Concepts) else str(concepts)
+    if not isinstance(concepts, Concepts):
+        concepts = load_concepts(concepts)
+    if not isinstance(checkpoint, Checkpoint):
+        checkpoint = load_checkpoint(checkpoint, index, other_catalog=other_catalog)
+    model = _deco(checkpoint)
+    if concepts.model != weights_fingerprint(model):
+        raise CheckpointError(f"{name}: these are another model's concepts; compute them again.")
+    if concepts.catalog != index.fingerprint and not other_catalog:
+        raise CheckpointError(
+            f"{name}: read with the catalog {concepts.catalog}, the index holds "
+            f"{index.fingerprint}; compute them again, or say that another catalog of the same "
+            "tokenizer is meant (other_catalog)."
+        )
+    light = Checkpoint(model.light(), checkpoint.fingerprint, checkpoint.popular)
+    return light, concepts
+
+
+def _deco(checkpoint: Checkpoint) -> Deco:
+    if not isinstance(checkpoint.model, Deco):
+        raise InputError(
+            "This model spells with its backbone, from all that it has read; concepts are a Deco's."
+        )
+    return checkpoint.model
+
+
+def _padded(reading: Reading, longest: int) -> Reading:
+    """The same size for every history."""
+    copied = reading.copying
+    if copied is None:
+        return reading
+    more = longest - copied.weights.shape[1]
+    weights = F.pad(copied.weights, (0, more))
+    sids = F.pad(copied.sids, (0, 0, 0, more), value=-1)
+    return Reading(concepts=reading.concepts, copying=Copying(copied.gate, weights, sids))
+
+
+def _joined(parts: Sequence[Reading], dtype: torch.dtype) -> Reading:
+    named = [_named(part) for part in parts]
+    whole = {name: torch.cat([part[name] for part in named]) for name in named[0]}
+    return _reading({n: t.to(dtype) if t.is_floating_point() else t for n, t in whole.items()})
+
+
+def _named(reading: Reading) -> dict[str, Tensor]:
+    assert reading.concepts is not None
+    named = {"concepts": reading.concepts}
+    if reading.copying is not None:
+        copied = reading.copying
+        named |= {"gate": copied.gate, "weights": copied.weights, "sids": copied.sids.int()}
+    return named
+
+
+def _reading(tensors: Mapping[str, Tensor]) -> Reading:
+    copying = None
+    if "gate" in tensors:
+        copying = Copying(tensors["gate"], tensors["weights"], tensors["sids"])
+    return Reading(concepts=tensors["concepts"], copying=copying)
+
+
+class ConceptRows:
+    """Concepts, as :func:`beamsieve.models.recommend` asks for rows."""
+
+    def __init__(self, concepts: Concepts, device: str, dtype: torch.dtype) -> None:
+        self._concepts = concepts
+        self._device = device
+        self._dtype = dtype
+
+    def __len__(self) -> int:
+        return len(self._concepts)
+
+    def read(self, rows: range) -> Reading:
+        """What the model thinks of some rows."""
+
+        def cut(tensor: Tensor) -> Tensor:
+            piece = tensor[rows.start : rows.stop].to(self._device)
+            return piece.to(self._dtype) if piece.is_floating_point() else piece.long()
+
+        return _reading({name: cut(t) for name, t in _named(self._concepts.reading).items()})
+
+    def user(self, row: int) -> Item | None:
+        """The row's user, where it is known."""
+        return None if self._concepts.users is None else self._concepts.users[row]
+
+    def target(self, row: int) -> Item | None:
+        """Nobody knows what came next."""
+        return None
