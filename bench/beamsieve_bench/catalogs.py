@@ -12,10 +12,13 @@ of its own. Rows are drawn until enough distinct ones remain. Equal arguments gi
 
 from __future__ import annotations
 
+from math import gcd
 from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
+
+from beamsieve import parallel
 
 _SPARE = 1.15
 _PRIME = 1_000_003
@@ -36,6 +39,10 @@ WORKLOADS = {
     "Z3": Workload(10_000_000, 8192, 3),
 }
 """S1 is for processors, Z1 to Z3 are for graphics cards. Hidden states have 256 numbers in all."""
+
+
+MANY = Workload(100_000_000, 2048, 4)
+"""For building alone, from :func:`many_sids`."""
 
 
 def skewed_sids(workload: Workload, seed: int = 0) -> NDArray[np.int32]:
@@ -66,4 +73,43 @@ def skewed_sids(workload: Workload, seed: int = 0) -> NDArray[np.int32]:
     sids = np.empty((len(number), length), np.int32)
     for level in range(length):
         sids[:, level] = number // place[level] % vocabulary
+    return sids
+
+
+def many_sids(workload: Workload, seed: int = 0) -> NDArray[np.int32]:
+    """int32 [N, L]: distinct and skewed like :func:`skewed_sids`, but made in threads and unsorted.
+
+    Rows of one first token are drawn on their own, from a generator of their own; a row's place is
+    a fixed multiple of its number, modulo N. For catalogs of a hundred million.
+
+    Raises:
+        ValueError: the draw had too few distinct semantic IDs.
+    """
+    items, vocabulary, length = workload
+    share = np.diff(np.arange(vocabulary + 1) * items // vocabulary)
+    first_row = np.cumsum(share) - share
+    step = next(n for n in range(int(items * 0.618) | 1, 2 * items + 2) if gcd(n, items) == 1)
+    sids = np.empty((items, length), np.int32)
+
+    def draw(token: int) -> None:
+        random = np.random.default_rng([seed, token])
+        count = int(share[token] * _SPARE) + 16
+        turn = np.full(count, token, np.int64)
+        number = np.zeros(count, np.int64)
+        for _ in range(1, length):
+            rank = (random.random(count) ** 2 * vocabulary).astype(np.int64)
+            mine = (rank + turn * 7919) % vocabulary
+            turn = (turn * 31 + mine * 17 + 5) % _PRIME
+            number = number * vocabulary + mine
+        number = np.unique(number)
+        if len(number) < share[token]:
+            raise ValueError(f"only {len(number)} of {share[token]} semantic IDs are distinct")
+        number = random.permutation(number)[: share[token]]
+        place = (first_row[token] + np.arange(share[token])) * step % items
+        sids[place, 0] = token
+        for level in range(length - 1, 0, -1):
+            sids[place, level] = number % vocabulary
+            number //= vocabulary
+
+    parallel.run(draw, range(vocabulary))
     return sids

@@ -23,13 +23,11 @@ class Block:
     Attributes:
         start, stop: which rows.
         codes: per level, unsigned integers [n]: the tokens, plus 1 in padded orders.
-        rows: int64 [n], the catalog's rows.
     """
 
     start: int
     stop: int
     codes: tuple[NDArray[np.unsignedinteger], ...]
-    rows: NDArray[np.int64]
 
 
 class SidOrder(ABC):
@@ -64,14 +62,25 @@ class SidOrder(ABC):
     def without(self, places: NDArray[np.int64]) -> SidOrder:
         """The order without the sorted rows at these places, each of which repeats another."""
 
+    @abstractmethod
+    def rows_of(self, start: int, stop: int) -> NDArray[np.int64]:
+        """int64 [stop - start]; the catalog's rows at these places."""
+
+    def list_rows(self, threads: int | None = None) -> NDArray[np.int64]:
+        """int64 [n]; the catalog's rows, sorted."""
+        found = np.empty(len(self), np.int64)
+
+        def fill(part: tuple[int, int]) -> None:
+            for first, last in parallel.blocks(*part):
+                found[first:last] = self.rows_of(first, last)
+
+        parallel.run(fill, parallel.pieces(len(self), 1 << 18), threads)
+        return found
+
     @property
     def rows(self) -> NDArray[np.int64]:
         """int64 [n]; the catalog's rows, sorted. Made anew at every call."""
-        found = np.empty(len(self), np.int64)
-        for part in self.parts:
-            for block in self.blocks(*part):
-                found[block.start : block.stop] = block.rows
-        return found
+        return self.list_rows(1)
 
     @property
     def sids(self) -> NDArray[np.int32]:
@@ -111,7 +120,11 @@ class WideOrder(SidOrder):
             if self.padded:
                 sids = sids + np.int32(1)
             codes = tuple(np.ascontiguousarray(column).view(np.uint32) for column in sids.T)
-            yield Block(first, last, codes, self._rows[first:last])
+            yield Block(first, last, codes)
+
+    def rows_of(self, start: int, stop: int) -> NDArray[np.int64]:
+        """The catalog's rows at these places."""
+        return self._rows[start:stop]
 
     def without(self, places: NDArray[np.int64]) -> WideOrder:
         """The order without these sorted rows."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import chain
 from typing import Any, cast
 
 import numpy as np
@@ -160,23 +161,21 @@ class Rows:
             )
         sizes = self._sizes_of(width)
         ids, bad_ids = _read_ids(batch)
-        bad = np.zeros(count, np.bool_)
-        bad[list(batch.unreadable)] = True
+        found = [list(batch.unreadable)]
         ranges = TokenRanges.of(batch.sids, self.threads) if batch.sids.size else None
         if ranges is None or not all_usable(ranges, sizes):
-            bad[bad_rows(batch.sids, sizes)] = True
-        no_id = np.zeros(count, np.bool_)
+            found.append(bad_rows(batch.sids, sizes).tolist())
+        no_id = set()
         if ids is not None and ids.null_count:
-            no_id = np.asarray(ids.is_null())
-            bad |= no_id
+            no_id = set(np.flatnonzero(np.asarray(ids.is_null())).tolist())
         rule_sets, bad_rules = self._read_rules(batch)
-        bad[list(bad_rules)] = True
-        for row in np.flatnonzero(bad).tolist():
+        bad = sorted({*chain.from_iterable(found), *no_id, *bad_rules})
+        for row in bad:
             if row in batch.unreadable:
                 why = batch.unreadable[row]
             elif row in bad_ids:
                 why = bad_ids[row]
-            elif no_id[row]:
+            elif row in no_id:
                 why = ("missing item id", "the item id is missing")
             elif row in bad_rules:
                 why = bad_rules[row]
@@ -187,8 +186,8 @@ class Rows:
         kept = _Kept(
             batch.source, batch.unit, batch.sids, ranges, ids, batch.titles, rule_sets, batch.labels
         )
-        if bad.any():
-            kept = kept.take(np.flatnonzero(~bad))
+        if bad:
+            kept = kept.take(np.delete(np.arange(count), bad))
         if kept.sids.dtype != np.int32:  # what is kept fits
             kept = replace(kept, sids=_as_int32(kept.sids, self.threads))
         self._kept.append(kept)

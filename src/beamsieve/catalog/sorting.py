@@ -82,12 +82,15 @@ class PackedOrder(SidOrder):
     def blocks(self, start: int, stop: int) -> Iterator[Block]:
         """One part, block by block."""
         piece = int(np.searchsorted(self._starts, start, side="right")) - 1
-        row = np.uint64((1 << self._row_bits) - 1)
         for first, last in parallel.blocks(start, stop):
             keys = self._keys(first, last, piece)
             codes = tuple(self._coding.tokens(keys, level) for level in range(self.length))
-            rows = (self._packed[first:last] & row).view(np.int64)
-            yield Block(first, last, codes, rows)
+            yield Block(first, last, codes)
+
+    def rows_of(self, start: int, stop: int) -> NDArray[np.int64]:
+        """The catalog's rows at these places."""
+        rows = self._packed[start:stop] & np.uint64((1 << self._row_bits) - 1)
+        return rows.view(np.int64)
 
     def without(self, places: NDArray[np.int64]) -> PackedOrder:
         """The order without these sorted rows."""

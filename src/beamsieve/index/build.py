@@ -17,7 +17,7 @@ from beamsieve.index.fill import make_tables
 from beamsieve.index.layouts import make_table as make_table
 from beamsieve.index.leaves import leaf_bounds
 from beamsieve.index.levels import make_levels
-from beamsieve.index.parts import IndexParts, fingerprints
+from beamsieve.index.parts import IndexParts, fingerprints, hash_levels
 from beamsieve.index.tables import Layout
 from beamsieve.targeting.item_rules import ItemRules
 from beamsieve.targeting.matchers import Partitions, build_matchers
@@ -51,9 +51,12 @@ def build_parts(
         threads,
         lambda done, total: report("building tables", done + total, 2 * total),
     )
-    items, numbers = levels.rows, None
+    hashes = hash_levels(levels.tables, threads)
+    leaf_starts = levels.leaf_starts
+    del levels  # half the memory of the rows, which their numbers take next
+    items, numbers = order.list_rows(threads), None
     if catalog.row_items is not None:
-        items, numbers = numbered_by_appearance(catalog.row_items[levels.rows])
+        items, numbers = numbered_by_appearance(catalog.row_items[items])
     titles = None if catalog.titles is None else catalog.titles.take(pa.array(items))
     item_rules, matchers = None, None
     if catalog.rules is not None:
@@ -63,7 +66,7 @@ def build_parts(
         matchers = build_matchers(
             item_rules.layout,
             item_rules.segments(),
-            (levels.leaf_starts, numbers),
+            (leaf_starts, numbers),
             tables,
             leaf_bounds(tables),
             partitions,
@@ -74,14 +77,14 @@ def build_parts(
         codebooks=catalog.coded_codebooks,
         end_token=catalog.end_token,
         items=_taken(catalog.item_ids, items, threads),
-        leaf_starts=levels.leaf_starts,
+        leaf_starts=leaf_starts,
         leaf_numbers=numbers,
         titles=titles,
         item_rules=item_rules,
         matchers=matchers,
     )
-    leaves = len(order) if levels.leaf_starts is None else len(levels.leaf_starts) - 1
-    return parts, fingerprints(parts, levels.tables, threads), leaves
+    leaves = len(order) if leaf_starts is None else len(leaf_starts) - 1
+    return parts, fingerprints(parts, hashes, threads), leaves
 
 
 def _taken(ids: ItemIds | None, items: NDArray[np.int64], threads: int | None) -> ItemIds:

@@ -46,13 +46,11 @@ class Levels:
 
     Attributes:
         tables: one per level.
-        rows: int64 [n]; the catalog's rows in lexicographic order.
         leaf_starts: int64 [leaves + 1]; where the rows of each distinct semantic ID begin; None
             where all differ.
     """
 
     tables: tuple[Level, ...]
-    rows: NDArray[np.int64]
     leaf_starts: NDArray[np.int64] | None
 
 
@@ -80,7 +78,6 @@ def make_levels(
         Level.empty(vocabulary, totals[step], totals[step + 1])
         for step, vocabulary in enumerate(codebooks)
     )
-    rows = np.empty(len(order), np.int64)
     leaf_starts = None
     if totals[-1] < len(order):
         leaf_starts = np.empty(totals[-1] + 1, np.int64)
@@ -89,7 +86,6 @@ def make_levels(
     def fill(number: int) -> None:
         done = before[number].tolist()
         for block in order.blocks(*parts[number]):
-            rows[block.start : block.stop] = block.rows
             found = _fill(order, block, tables, done)
             if leaf_starts is not None:
                 leaves = np.flatnonzero(order.difference[block.start : block.stop] < order.length)
@@ -98,7 +94,7 @@ def make_levels(
             done = [a + b for a, b in zip(done, found, strict=False)]
 
     parallel.run(fill, range(len(parts)), threads, lambda d, total: report(d + total, 2 * total))
-    return Levels(tables, rows, leaf_starts)
+    return Levels(tables, leaf_starts)
 
 
 def _count(order: SidOrder, start: int, stop: int) -> list[int]:

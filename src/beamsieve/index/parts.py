@@ -49,7 +49,7 @@ class IndexParts:
 
 
 def fingerprints(
-    parts: IndexParts, levels: Sequence[Level] | None = None, threads: int | None = None
+    parts: IndexParts, levels: Sequence[bytes] | None = None, threads: int | None = None
 ) -> tuple[str, str]:
     """32 hexadecimal digits of the whole, and of codebooks and semantic IDs alone.
 
@@ -58,15 +58,14 @@ def fingerprints(
 
     Args:
         parts: the whole.
-        levels: the tables' plain parts, where they are at hand.
+        levels: what :func:`hash_levels` gave, where the tables' plain parts were at hand.
         threads: how many may hash side by side.
     """
-    plain: list[Any] = []
-    if levels is not None:
-        plain += (array for level in levels for array in (level.row_starts, level.tokens))
-    else:
+    if levels is None:
+        plain: list[Any] = []
         for table in parts.tables:
             plain += (table.plain_starts, table.plain_tokens)
+        levels = parallel.run(_hash, plain, threads)
     others: list[Any] = [
         b"-" if array is None else array for array in (parts.leaf_starts, parts.leaf_numbers)
     ]
@@ -79,15 +78,20 @@ def fingerprints(
         arrays = parts.item_rules.arrays() | parts.matchers.arrays()
         for name in sorted(arrays):
             others += (name.encode(), arrays[name])
-    hashes = parallel.run(_hash, plain + others, threads)
     digest = xxhash.xxh3_128(b"beamsieve index 2")
     digest.update(repr((list(parts.codebooks), parts.end_token)).encode())
-    for one in hashes[: len(plain)]:
+    for one in levels:
         digest.update(one)
     sids = digest.hexdigest()
-    for one in hashes[len(plain) :]:
+    for one in parallel.run(_hash, others, threads):
         digest.update(one)
     return digest.hexdigest(), sids
+
+
+def hash_levels(levels: Sequence[Level], threads: int | None = None) -> list[bytes]:
+    """The hashes of the tables' plain parts."""
+    plain = [array for level in levels for array in (level.row_starts, level.tokens)]
+    return parallel.run(_hash, plain, threads)
 
 
 def _hash(given: Any) -> bytes:

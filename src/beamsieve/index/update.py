@@ -21,7 +21,7 @@ from beamsieve.errors import CatalogError, InputError
 from beamsieve.index.build import LayoutChoice, forced_layouts, numbered_by_appearance
 from beamsieve.index.fill import make_tables
 from beamsieve.index.merge import Found, Merge, Steps, changed_level, changes_of, locate
-from beamsieve.index.parts import IndexParts, fingerprints
+from beamsieve.index.parts import IndexParts, fingerprints, hash_levels
 from beamsieve.index.reader import Places, TableReader
 from beamsieve.index.removals import Change, is_catalog, removed_pairs, user_codebooks
 
@@ -236,7 +236,7 @@ def _merged(
         item_rules=None,
         matchers=None,
     )
-    prints = fingerprints(made, levels, threads)
+    prints = fingerprints(made, hash_levels(levels, threads), threads)
     report("merging", index.length + 3, index.length + 3)
     return made, prints, changes[-1].merge.size
 
