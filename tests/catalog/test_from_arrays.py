@@ -57,12 +57,12 @@ def test_integer_items_of_any_kind(items: object) -> None:
 @pytest.mark.parametrize(
     ("items", "message"),
     [
-        (["x", 1], "all 64-bit integers or all strings"),
-        ([1.5, 2.0], "64-bit integers or strings"),
+        (["x", 1], "sids, row 1: the item id 1 is not a string, as the first"),
+        ([1.5, 2.0], "sids, row 0: the item id 1.5 is neither a 64-bit integer nor a string"),
         ([True, False], "not bool"),
-        (["x", None], "Row 1 has no item id"),
-        (["x", ""], "Row 1 has no item id"),
-        ([1, 2**63], "64-bit"),
+        (["x", None], "sids, row 1: the item id is missing"),
+        (["x", ""], "sids, row 1: the item id is missing"),
+        ([1, 2**63], "row 1: the item id 9223372036854775808 is neither"),
         (np.array([1, 2**63], np.uint64), "64-bit"),
         (["x"], "1 items for 2 semantic IDs"),
         ([b"x", b"y"], "not binary"),
@@ -71,6 +71,34 @@ def test_integer_items_of_any_kind(items: object) -> None:
 def test_items_refused(items: object, message: str) -> None:
     with pytest.raises(CatalogError, match=message):
         build([[0], [1]], items)
+
+
+@pytest.mark.parametrize(
+    ("items", "kept", "reason"),
+    [
+        (["x", 1, "y"], ["x", "y"], "unreadable item id"),
+        ([7, "x", 9], [7, 9], "unreadable item id"),
+        ([7, 2**63, 9.0], [7, 9], "unreadable item id"),
+        (["x", b"x", "y"], ["x", "y"], "unreadable item id"),
+        (["x", "\ud800", "y"], ["x", "y"], "unreadable item id"),
+        (["x", None, "y"], ["x", "y"], "missing item id"),
+        ([7, float("nan"), 9], [7, 9], "missing item id"),
+        (np.array([7, 1.5, 9]), [7, 9], "unreadable item id"),
+        (np.array(["x", ["y"], "z"], object), ["x", "z"], "unreadable item id"),
+        (pd.Series([7, 1.5, 9]), [7, 9], "unreadable item id"),
+        (pa.array([7, None, 9]), [7, 9], "missing item id"),
+    ],
+    ids=str,
+)
+def test_rows_whose_item_ids_cannot_be_used_are_skipped(
+    items: Any, kept: list[Any], reason: str
+) -> None:
+    with pytest.raises(CatalogError, match=r"row 1: .* \(rows count from 0\)\.$"):
+        build([[0], [1], [2]], items)
+    catalog = build([[0], [1], [2]], items, on_error="skip")
+    assert list(catalog.items) == kept
+    assert catalog.sids.tolist() == [[0], [2]]
+    assert catalog.rejected == {reason: 1}
 
 
 @pytest.mark.parametrize(
@@ -264,8 +292,8 @@ def test_empty_semantic_ids_alone(sids: Any) -> None:
         ({"codebooks": True}, "size True; give an integer from 1"),
         ({"codebooks": 2**31}, "size 2147483648; give an integer from 1 to 2147483647"),
         ({"items": 5}, "Item ids are 5; give a list"),
-        ({"items": ["a", "\ud800"]}, "Row 1: the item id .* holds a lone surrogate"),
-        ({"items": np.array(["a", "\ud800"])}, "Row 1: the item id .* holds a lone surrogate"),
+        ({"items": ["a", "\ud800"]}, "row 1: the item id .* holds a lone surrogate"),
+        ({"items": np.array(["a", "\ud800"])}, "row 1: the item id .* holds a lone surrogate"),
         ({"titles": ["a", "\ud800"]}, "titles, row 1: .* holds a lone surrogate"),
         ({"titles": 5}, "5 is no list of texts"),
         ({"titles": [1, "x"]}, "titles: these are no texts"),

@@ -36,10 +36,10 @@ def names(folder: Path) -> list[str]:
         ("column.jsonl", b'{"item": 1}\n', "sid"),
         ("column.npz", None, '"sids" is missing'),
         ("floats.npy", None, "float64"),
-        ("negative.csv", b"item,sid\na,0 1\nb,0 -4\n", "row 1"),
-        ("word.csv", b"item,sid\na,0 1\nb,0 x\n", "row 1"),
-        ("none.csv", b"item,sid\na,0 1\nb,\n", "row 1"),
-        ("noitem.csv", b"item,sid\na,0 1\n,0 2\n", "row 1"),
+        ("negative.csv", b"item,sid\na,0 1\nb,0 -4\n", "data row 2"),
+        ("word.csv", b"item,sid\na,0 1\nb,0 x\n", "data row 2"),
+        ("none.csv", b"item,sid\na,0 1\nb,\n", "data row 2"),
+        ("noitem.csv", b"item,sid\na,0 1\n,0 2\n", "data row 2"),
         ("prefix.csv", b"item,sid\na,0\nb,0 1\n", "--end-token"),
         ("list.json", b"[1, 2]", "list.json"),
         ("line.jsonl", b'{"item": 1, "sid": [0]}\n{"item": 2,\n', "line 2"),
@@ -134,7 +134,7 @@ def test_a_file_that_is_no_index(run, tmp_path, catalog, index, command, damage)
             "altered": content[:-40] + bytes(byte ^ 1 for byte in content[-40:]),
             "other": catalog.read_bytes(),
             "empty": b"",
-            "newer": re.sub(rb'(version\\"\W*)1', rb"\g<1>9", content, count=1),
+            "newer": re.sub(rb'(version\\"\W*)\d', rb"\g<1>9", content, count=1),
         }[damage]
     )
     assert index.read_bytes() != content

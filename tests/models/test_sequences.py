@@ -42,7 +42,7 @@ def test_unknown_items_are_skipped_and_counted(caplog):
     assert found.targets.tolist()[0::2] == [-1, -1]
     assert STRINGS.items[int(found.targets[1])] == "a"
     assert "3 items are not in the index" in caplog.text
-    assert "'x', row 1" in caplog.text
+    assert "'x', data row 1" in caplog.text
 
 
 def test_unknown_items_are_refused_by_name():

@@ -12,7 +12,8 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import ArrayLike, NDArray
 
-from beamsieve.catalog.items import ItemIds, as_ids, as_titles, distinct
+from beamsieve.catalog.given import ids_of_rows
+from beamsieve.catalog.items import ItemIds, as_titles, distinct
 from beamsieve.catalog.matrix import read_rows
 from beamsieve.catalog.order import SidOrder
 from beamsieve.catalog.readers import Format, open_source
@@ -116,14 +117,14 @@ class Catalog:
         """
         read = read_rows(sids, source)
         matrix = read.tokens
-        ids = None if items is None else as_ids(items)
+        ids, unreadable = (None, {}) if items is None else ids_of_rows(items)
         batch = Batch(
             source,
             matrix,
             ids,
             None if titles is None else as_titles(titles, f"{source}: titles"),
             rules,
-            unreadable=read.unreadable,
+            unreadable={**unreadable, **read.unreadable},
             values=read.values,
         )
         if rules is not None and (

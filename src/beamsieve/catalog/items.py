@@ -156,7 +156,7 @@ def as_ids(ids: Any, allow_missing: bool = False) -> pa.Array:
         array = pc.if_else(pc.equal(array, ""), pa.scalar(None, pa.large_string()), array)
     if array.null_count and not allow_missing:
         row = int(np.flatnonzero(np.asarray(array.is_null()))[0])
-        raise CatalogError(f"Row {row} has no item id; give every row one.")
+        raise CatalogError(f"Row {row} has no item id; give every row one (rows count from 0).")
     return array
 
 
@@ -194,7 +194,7 @@ def no_text(values: Iterable[Any]) -> list[int]:
     return [
         place
         for place, value in enumerate(values)
-        if isinstance(value, str) and not value.isascii() and not _has_utf8(value)
+        if isinstance(value, str) and not value.isascii() and not has_utf8(value)
     ]
 
 
@@ -227,12 +227,15 @@ def as_titles(titles: Any, what: str) -> pa.Array:
         return array.cast(pa.large_string())
     except UnicodeEncodeError as error:
         row = no_text(listed)[0]
-        raise CatalogError(f"{what}, row {row}: {listed[row]!r} {NO_TEXT}.") from error
+        raise CatalogError(
+            f"{what}, row {row}: {listed[row]!r} {NO_TEXT} (rows count from 0)."
+        ) from error
     except (pa.ArrowException, TypeError, ValueError) as error:
         raise CatalogError(f"{what}: these are no texts: {error}.") from error
 
 
-def _has_utf8(text: str) -> bool:
+def has_utf8(text: str) -> bool:
+    """Whether UTF-8 can write it."""
     try:
         text.encode("utf-8")
     except UnicodeEncodeError:
@@ -257,7 +260,9 @@ def _as_arrow(ids: Any) -> Any:
         array: Any = listed if isinstance(listed, (pa.Array, pa.ChunkedArray)) else pa.array(listed)
     except UnicodeEncodeError as error:
         row = no_text(listed)[0]
-        raise CatalogError(f"Row {row}: the item id {listed[row]!r} {NO_TEXT}.") from error
+        raise CatalogError(
+            f"Row {row}: the item id {listed[row]!r} {NO_TEXT} (rows count from 0)."
+        ) from error
     except (pa.ArrowException, TypeError, ValueError, OverflowError) as error:
         raise CatalogError(
             f"Item ids must be all 64-bit integers or all strings: {error}."

@@ -33,7 +33,7 @@ class Batch:
         rules: n dicts (or None), or JSON strings; or None.
         unreadable: rows that hold no semantic ID: a short name for the reason, and the clause.
         labels: each row's number or name, or the first row's number.
-        unit: what a label counts: "row", "line", "item".
+        unit: what a label counts: "row" (from 0), "data row", "line" (from 1), "item".
         values: what an unreadable row held, for errors; the tokens when None.
     """
 

@@ -25,8 +25,9 @@ LARGEST_CODEBOOK = 2**31 - 1
 class Rejects:
     """Takes rows that cannot be used: raises on the first, or counts and writes them.
 
-    The rejects file is JSON lines: ``{"file": …, "row" (or "line", or "item"): …, "reason": …,
-    "value": …}``.
+    The rejects file is JSON lines: ``{"file": …, "row" (or "data row", "line", "item"): …,
+    "reason": …, "value": …}``. Rows of arrays and tables count from 0; the data rows below a CSV
+    file's header, and the lines of text files, from 1.
     """
 
     def __init__(
@@ -46,16 +47,17 @@ class Rejects:
 
         Args:
             source: the file.
-            unit: what the label counts: "row", "line", "item".
+            unit: what the label counts: "row" (from 0), "data row", "line" (from 1), "item".
             label: which row.
             why: a short name for the reason, and a clause.
             value: what the row held.
         """
         kind, reason = why
         if self.on_error == "raise":
+            counted = " (rows count from 0)" if unit == "row" else ""
             raise CatalogError(
                 f"{source}, {unit} {label}: {reason} (value: {_shown(value)}); correct it, or "
-                'pass on_error="skip" to leave such rows out.'
+                f'pass on_error="skip" to leave such rows out{counted}.'
             )
         self.count += 1
         self.reasons[kind] += 1

@@ -152,7 +152,7 @@ def read_histories(path: str | Path, columns: HistoryColumns | None = None) -> H
 
     Raises:
         InputError: the file is absent, of another kind, empty, without a history column, or a row
-            of it cannot be read (the message names it; rows count from 1, without the header).
+            of it cannot be read (the message names it; data rows count from 1, without the header).
     """
     path = Path(path)
     kind = path.name.removesuffix(".gz").rpartition(".")[2].lower()
@@ -273,7 +273,7 @@ def _lists_from_text(cells: Sequence[str | None], source: str) -> pa.Array:
             except (ValueError, SyntaxError):
                 row = None
         if not isinstance(row, list):
-            raise InputError(f"{source}, row {number}: {_short(text)} is no list of items.")
+            raise InputError(f"{source}, data row {number}: {_short(text)} is no list of items.")
         rows.append(row)
     try:
         return pa.array(rows)
@@ -305,7 +305,7 @@ def _ids(values: Any, source: str, role: str, starts: NDArray[np.int64] | None =
     if role == "history" and array.null_count:
         place = int(np.flatnonzero(array.is_null().to_numpy(zero_copy_only=False))[0])
         row = 0 if starts is None else int(np.searchsorted(starts, place, side="right"))
-        raise InputError(f"{source}, row {row}: an item of the history is null.")
+        raise InputError(f"{source}, data row {row}: an item of the history is null.")
     return array
 
 

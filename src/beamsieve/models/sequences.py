@@ -132,7 +132,7 @@ def number(histories: Histories, index: Index, unknown: Unknown = "skip") -> Num
         if len(lost) and (first is None or lost[0] + 1 < first[0]):
             first = (int(lost[0]) + 1, histories.targets[int(lost[0])].as_py())
     if first is not None:
-        where = f"{histories.source}, row {first[0]}: the index has no item {first[1]!r}"
+        where = f"{histories.source}, data row {first[0]}: the index has no item {first[1]!r}"
         if unknown == "refuse":
             raise InputError(f"{where}; build the index from the catalog that has it.")
         if not (numbers >= 0).any() and not (targets >= 0).any():
@@ -140,7 +140,7 @@ def number(histories: Histories, index: Index, unknown: Unknown = "skip") -> Num
                 f"{where}, nor any other item of these histories; is it the right one?"
             )
         _log.warning(
-            "%s: %d items are not in the index and were left out (the first: %r, row %d)",
+            "%s: %d items are not in the index and were left out (the first: %r, data row %d)",
             histories.source,
             missing,
             first[1],

@@ -113,7 +113,7 @@ def read_csv(path: Path, columns: Names, most: int | None) -> Iterator[tuple[Bat
                     yield _broken_rows(str(path), broken), 0
                 if batch.num_rows:
                     texts, unreadable = _decoded(batch)
-                    done = _batch(str(path), texts, found, most, labels)
+                    done = _batch(str(path), texts, found, most, labels + 1, "data row")
                     done.unreadable.update(unreadable)
                     yield done, 0
                     first = int(labels[-1]) + 1
@@ -165,7 +165,8 @@ def _broken_rows(source: str, rows: list[Any]) -> Batch:
             )
             for place, row in enumerate(rows)
         },
-        labels=[row.number - 2 if row.number is not None else "?" for row in rows],
+        labels=[row.number - 1 if row.number is not None else "?" for row in rows],
+        unit="data row",
         values=[row.text for row in rows],
     )
 
@@ -193,6 +194,7 @@ def _batch(
     found: Found,
     most: int | None,
     labels: int | NDArray[np.int64],
+    unit: str = "row",
 ) -> Batch:
     """One Arrow batch as rows of a catalog."""
     columns = {name: _plain(batch.column(name)) for name in found.all}
@@ -216,6 +218,7 @@ def _batch(
         rules,
         unreadable=spelled.unreadable,
         labels=labels,
+        unit=unit,
         values=values,
     )
 
