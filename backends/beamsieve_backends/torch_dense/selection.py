@@ -215,7 +215,8 @@ def _ended(rows: Tensor, token: Tensor, empty: Tensor, table: DeviceTable) -> tu
     ends = ~empty if was is None else ~(empty | was)
     entry = torch.where(ends, rows, 0)
     if table.child_starts is not None:
-        ends = ends & (table.child_starts[entry] == table.child_starts[entry + 1])
+        first, end = table.child_starts.bounds(entry.view(-1))
+        ends = ends & (first == end).view_as(ends)
     rows = torch.where(ends, table.ended_leaf[entry], rows)
     return rows, ends if was is None else ends | was
 

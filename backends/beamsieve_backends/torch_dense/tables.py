@@ -1,8 +1,9 @@
 """The index on the device.
 
-Both layouts of a step table become one list of tokens: row r owns those from ``starts[r]`` up to
-``starts[r + 1]``, and the position of an entry is its child's row. A dense table is unpacked once,
-here; in exchange no step has to, and every operation works on tokens that lie side by side.
+Both layouts of a step table become one list of tokens: row r owns those from ``start(r)`` up to
+``start(r + 1)``, and the position of an entry is its child's row. A dense table is unpacked once,
+here; in exchange no step has to, and every operation works on tokens that lie side by side. Row
+starts, and the tokens of tables with short rows, stay as the index holds them.
 """
 
 from __future__ import annotations
@@ -13,12 +14,12 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from beamsieve.index import Index, StepTable
-from beamsieve.index.leaves import tokens_of_entries
+from beamsieve.index import Index
+from beamsieve_backends.torch_dense.entry_tokens import DeviceTokens, load_tokens
 from beamsieve_backends.torch_dense.matchers import DeviceTargeting
+from beamsieve_backends.torch_dense.row_starts import DeviceStarts, load_starts, to_device
 
 LARGEST_TILE = 64
-_SMALL_VOCABULARY = 1 << 15
 
 
 @dataclass(frozen=True)
@@ -28,9 +29,8 @@ class DeviceTable:
     Attributes:
         vocabulary: V, the level's codebook.
         widest: the most entries of any row.
-        starts: int32 or int64 [rows + 1].
-        windows: int16 or int32 [entries, tile]: ``windows[e]`` holds the tokens of the entries
-            e … e + tile - 1. A view of the token list: its rows overlap and take no memory.
+        starts: where each row's entries begin.
+        tokens: of the entries, in windows of ``tile``.
         tile: how many slots a tile has, a power of two that suits this table's rows.
         mask: float32 [tile + 1, tile]; ``mask[n]`` is 0 in the first n slots and -inf behind.
         share: the share of the codebook that may follow an average entry's row.
@@ -43,15 +43,15 @@ class DeviceTable:
 
     vocabulary: int
     widest: int
-    starts: Tensor
-    windows: Tensor
+    starts: DeviceStarts
+    tokens: DeviceTokens
     tile: int
     mask: Tensor
     share: float
     may_have_finished: bool
     ended_leaf: Tensor | None
     all_end: bool
-    child_starts: Tensor | None
+    child_starts: DeviceStarts | None
 
     @property
     def tile_bits(self) -> int:
@@ -62,7 +62,7 @@ class DeviceTable:
     def nbytes(self) -> int:
         """Bytes on the device, the next table's share not counted twice."""
         ended = 0 if self.ended_leaf is None else self.ended_leaf.untyped_storage().nbytes()
-        return self.starts.nbytes + self.windows.untyped_storage().nbytes() + ended
+        return self.starts.nbytes + self.tokens.nbytes + ended
 
 
 @dataclass(frozen=True)
@@ -89,11 +89,7 @@ def load_index(index: Index, device: torch.device, tile: int | None) -> DeviceIn
 
 
 def _load_tables(index: Index, device: torch.device, tile: int | None) -> tuple[DeviceTable, ...]:
-    # A table may be without rows, where all semantic IDs end above it; one empty row does no harm.
-    starts = [
-        _to(device, table.plain_starts() if table.rows else np.zeros(2, np.int32))
-        for table in index.tables
-    ]
+    starts = [load_starts(table.starts, device) for table in index.tables]
     ended_above = False
     tables = []
     for step, table in enumerate(index.tables, 1):
@@ -107,7 +103,7 @@ def _load_tables(index: Index, device: torch.device, tile: int | None) -> tuple[
                 vocabulary=table.vocabulary,
                 widest=table.widest,
                 starts=starts[step - 1],
-                windows=_windows(table, slots, device),
+                tokens=load_tokens(table, slots, device),
                 tile=slots,
                 mask=_mask(slots, device),
                 share=followed / table.vocabulary,
@@ -120,21 +116,6 @@ def _load_tables(index: Index, device: torch.device, tile: int | None) -> tuple[
         if not last:
             ended_above = ended_above or index.tables[step].starts.has_empty_row
     return tuple(tables)
-
-
-def _to(device: torch.device, array: np.ndarray) -> Tensor:
-    # A copy, for the host's own array may be a read-only memory map.
-    return torch.from_numpy(np.array(array)).to(device)
-
-
-def _windows(table: StepTable, tile: int, device: torch.device) -> Tensor:
-    dtype = np.int16 if table.vocabulary <= _SMALL_VOCABULARY else np.int32
-    # The last entry's window must be whole, and a table without entries have one to point at.
-    entries = max(1, table.entries)
-    tokens = np.zeros(entries + tile - 1, dtype)
-    tokens[: table.entries] = tokens_of_entries(table)
-    held = torch.from_numpy(tokens).to(device)
-    return held.as_strided((entries, tile), (1, 1))
 
 
 def _mask(tile: int, device: torch.device) -> Tensor:
@@ -150,4 +131,4 @@ def _ended_leaves(index: Index, step: int, device: torch.device) -> Tensor | Non
             return None
     elif not index.tables[step].starts.has_empty_row:
         return None
-    return _to(device, index.leaf_starts(step))
+    return to_device(index.leaf_starts(step), device)

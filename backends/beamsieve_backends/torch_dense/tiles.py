@@ -81,8 +81,8 @@ def expand(table: DeviceTable, beams: Beams, block: int) -> Tiles:
         finished = beams.finished.reshape(-1)
         live &= ~finished
     row = torch.where(live, rows, 0)
-    first = table.starts.index_select(0, row)
-    degree = torch.where(live, table.starts.index_select(0, row + 1) - first, 0).to(torch.int64)
+    first, end = table.starts.bounds(row)
+    degree = torch.where(live, end - first, 0).to(torch.int64)
     first = first.to(torch.int64)
     if finished is not None:
         first = torch.where(finished, rows, first)
@@ -116,6 +116,6 @@ def expand(table: DeviceTable, beams: Beams, block: int) -> Tiles:
     if finished is not None:
         own = finished.index_select(0, beam)
         entry = torch.where(own, 0, start)  # a leaf is no entry of this table
-    tokens = table.windows.index_select(0, entry)
+    tokens = table.tokens.at(entry)
     opens = before[::places]
     return Tiles(beam, start, rank, tokens, own, ends, opens, degree, most, most_of_request, bounds)

@@ -115,16 +115,35 @@ class RowStarts:
         """
         wanted = np.asarray(rows, np.int64)
         if self.plain is not None:
-            return np.asarray(np.clip(self.plain[wanted].astype(np.int64), 0, self.entries))
-        if self.bits is None or self.samples is None or self.exceptions is None:
+            found = self.plain[wanted.ravel()].astype(np.int64)
+        elif self.bits is None or self.samples is None or self.exceptions is None:
             return wanted
-        block, left = np.divmod(wanted, self.block)
-        place = self.samples[block].astype(np.int64)
-        found = _select(self.bits, np.maximum(place, 0), left) - self.gap * wanted
-        if len(self.exceptions):
-            listed = np.clip(~place * self.block + left, 0, len(self.exceptions) - 1)
-            found = np.where(place < 0, self.exceptions[listed], found)
-        return np.asarray(np.clip(found, 0, self.entries))
+        else:
+            found = self._sampled(wanted.ravel(), self.bits, self.samples, self.exceptions)
+        np.minimum(np.maximum(found, 0, out=found), self.entries, out=found)
+        return found.reshape(wanted.shape)
+
+    def _sampled(
+        self,
+        rows: NDArray[np.int64],
+        bits: NDArray[np.uint64],
+        samples: NDArray[np.signedinteger],
+        exceptions: NDArray[np.signedinteger],
+    ) -> NDArray[np.int64]:
+        place = samples[rows >> (self.block.bit_length() - 1)].astype(np.int64)
+        left = rows & (self.block - 1)
+        listed = place < 0 if len(exceptions) else None
+        if listed is None:
+            found = _select(bits, place, left)
+        else:
+            found = _select(bits, np.where(listed, 0, place), np.where(listed, 0, left))
+        if self.gap:
+            found -= rows
+        if listed is not None:
+            number = np.flatnonzero(listed)
+            cell = ~place[number] * self.block + left[number]
+            found[number] = exceptions.take(cell, mode="clip")
+        return found
 
     def bounds(self, row: int) -> tuple[int, int]:
         """The first entry of one row, and the one behind its last."""
@@ -296,23 +315,41 @@ def sampled_places(
     return samples, starts[np.minimum(listed, rows)].ravel().astype(dtype)
 
 
+def _place_table() -> NDArray[np.int64]:
+    """At ``8 * v + k``: the bit of byte v that is set and has k set bits from itself on."""
+    bits = np.unpackbits(np.arange(256, dtype=np.uint8)[:, None], axis=1, bitorder="little")
+    from_itself_on = bits[:, ::-1].cumsum(axis=1, dtype=np.int64)[:, ::-1]
+    table = np.zeros(256 * 8 + 1, np.int64)
+    octet, place = np.nonzero(bits)
+    table[8 * octet + from_itself_on[octet, place]] = place
+    return table
+
+
+PLACE_OF = _place_table()
+EVERY_BYTE = np.uint64(0x0101010101010101)
+"""Times this, the last byte of a product is the sum of all bytes, and each the sum up to itself."""
+
+
 def _select(
     bits: NDArray[np.uint64], place: NDArray[np.int64], left: NDArray[np.int64]
 ) -> NDArray[np.int64]:
     """The place of the ``left``-th set bit (from 0) from ``place`` on, within three words."""
-    first = np.minimum(place >> 6, len(bits) - 3)
-    word = bits[first] >> (place & 63).astype(np.uint64) << (place & 63).astype(np.uint64)
-    at = first << 6
-    for following in (1, 2):
-        count = np.bitwise_count(word).astype(np.int64)
+    first = np.minimum(np.maximum(place >> 6, 0), len(bits) - 3)  # whatever a damaged sample says
+    shift = (place & 63).astype(np.uint64)
+    word = bits[first] >> shift << shift
+    for _ in range(2):
+        count = np.bitwise_count(word)
         behind = left >= count
-        word = np.where(behind, bits[first + following], word)
-        at = np.where(behind, (first + following) << 6, at)
-        left = np.where(behind, left - count, left)
-    for half in (32, 16, 8, 4, 2, 1):
-        lower = np.bitwise_count(word & np.uint64((1 << half) - 1)).astype(np.int64)
-        behind = left >= lower
-        word = np.where(behind, word >> np.uint64(half), word)
-        at = np.where(behind, at + half, at)
-        left = np.where(behind, left - lower, left)
-    return np.asarray(at)
+        if not behind.any():
+            break
+        word = np.where(behind, bits[first + 1], word)
+        first = first + behind
+        left = left - count * behind
+    # Bits up to and with each byte of the word; then how many bytes lie before the wanted bit.
+    total = np.bitwise_count(word.view(np.uint8)).view(np.uint64) * EVERY_BYTE
+    before = total.view(np.uint8).reshape(-1, 8) <= left.astype(np.uint8)[:, None]
+    shift = before.view(np.uint64).ravel() * EVERY_BYTE >> np.uint64(56) << np.uint64(3)
+    octet = (word >> shift & np.uint64(255)).view(np.int64)
+    from_it_on = (total >> shift & np.uint64(255)).view(np.int64) - left
+    within = PLACE_OF.take((octet << 3) + from_it_on, mode="clip")
+    return np.asarray((first << 6) + shift.view(np.int64) + within)
