@@ -27,8 +27,6 @@ FILLERS = 4
 def to_device(array: NDArray[Any], device: torch.device) -> Tensor:
     """A copy of a host array on the device, complete when this returns.
 
-    Unsigned types that PyTorch lacks come as the signed ones of their size.
-
     Raises:
         torch.OutOfMemoryError: there is no room for it; nothing else has changed.
     """
@@ -54,7 +52,7 @@ class Uploader:
         self._device = device
         self._stream: Any = torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
         self._fillers = fillers or min(FILLERS, os.cpu_count() or 1)
-        self._buffers = [
+        self.buffers = [
             torch.empty(chunk_bytes, dtype=torch.uint8, pin_memory=True) for _ in range(2)
         ]
 
@@ -68,14 +66,14 @@ class Uploader:
         octets = array.reshape(-1).view(np.uint8)
         target = found.view(-1).view(torch.uint8)
         copied: list[Any] = [None, None]
-        size = len(self._buffers[0])
+        size = len(self.buffers[0])
         with ThreadPoolExecutor(self._fillers) as pool:
             for number, first in enumerate(range(0, len(octets), size)):
                 part = octets[first : first + size]
-                buffer, before = self._buffers[number % 2], copied[number % 2]
+                buffer, before = self.buffers[number % 2], copied[number % 2]
                 if before is not None:
                     before.synchronize()  # its last copy has left the buffer
-                _fill(buffer.numpy()[: len(part)], part, pool, self._fillers)
+                fill(buffer.numpy()[: len(part)], part, pool, self._fillers)
                 with torch.cuda.stream(self._stream):
                     target[first : first + len(part)].copy_(buffer[: len(part)], non_blocking=True)
                     event: Any = torch.cuda.Event()  # type: ignore[no-untyped-call]
@@ -85,7 +83,7 @@ class Uploader:
         return found
 
 
-def _fill(
+def fill(
     buffer: NDArray[np.uint8], part: NDArray[np.uint8], pool: ThreadPoolExecutor, fillers: int
 ) -> None:
     """Copy ``part`` into ``buffer``, in equal runs side by side."""

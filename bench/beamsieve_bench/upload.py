@@ -1,0 +1,272 @@
+"""Going over to a new index beside a decode: the upload, what it costs the decode, and the memory.
+
+    python -m beamsieve_bench.upload --device cuda --array /tmp/rows.npy
+    python -m beamsieve_bench.upload --device cuda --items 10000000 --backend torch:cuda
+
+``upload``: seconds to bring a file that is mapped into memory onto the device through two pinned
+buffers; of filling the buffers alone; of copying them alone; and the first over the larger of the
+others. ``decode``: whole searches per second without an upload and with one that begins again and
+again beside them, in turns. ``swap``: bytes on the device before and after replacements under eight
+decoding threads, and what a replacement says that the device has no room for.
+"""
+
+from __future__ import annotations
+
+import argparse
+import gc
+import json
+import statistics
+import sys
+import threading
+import time
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from beamsieve.catalog import Catalog
+from beamsieve.engine import Engine
+from beamsieve.errors import BackendError
+from beamsieve.index import Index
+from beamsieve_backends.upload import Uploader, fill
+from beamsieve_bench.catalogs import MANY, many_sids
+
+HIDDEN = 64
+
+
+def measure_upload(
+    array: NDArray[Any], device: torch.device, chunk_bytes: int, fillers: int, rounds: int = 4
+) -> dict[str, Any]:
+    """Median seconds of an upload, and of its two halves alone."""
+    uploader = Uploader(device, chunk_bytes, fillers)
+    octets = array.reshape(-1).view(np.uint8)
+    buffers = uploader.buffers
+    target = torch.empty(len(octets), dtype=torch.uint8, device=device)
+    parts = [
+        (first, min(len(octets), first + chunk_bytes))
+        for first in range(0, len(octets), chunk_bytes)
+    ]
+
+    def fill_alone() -> None:
+        with ThreadPoolExecutor(fillers) as pool:
+            for number, (first, last) in enumerate(parts):
+                fill(buffers[number % 2].numpy()[: last - first], octets[first:last], pool, fillers)
+
+    def copy_alone() -> None:
+        for number, (first, last) in enumerate(parts):
+            target[first:last].copy_(buffers[number % 2][: last - first], non_blocking=True)
+
+    def seconds(work: Callable[[], object]) -> float:
+        laps = []
+        for _ in range(rounds + 1):
+            torch.cuda.synchronize(device)
+            began = time.perf_counter()
+            work()
+            torch.cuda.synchronize(device)
+            laps.append(time.perf_counter() - began)
+        return statistics.median(laps[1:])
+
+    total = seconds(lambda: uploader.upload(array))
+    filling, copying = seconds(fill_alone), seconds(copy_alone)
+    return {
+        "what": "upload",
+        "bytes": len(octets),
+        "chunk_bytes": chunk_bytes,
+        "fillers": fillers,
+        "seconds": total,
+        "fill_alone": filling,
+        "copy_alone": copying,
+        "over_the_larger": total / max(filling, copying),
+        "gigabytes_per_second": len(octets) / total / 1e9,
+    }
+
+
+class Decoder:
+    """Whole searches of one shape, with hidden states that are drawn once."""
+
+    def __init__(self, engine: Engine, batch: int, width: int, device: torch.device) -> None:
+        draw = torch.Generator("cpu").manual_seed(0)
+        sizes = engine.index.codebooks
+        self._heads = [torch.randn(size, HIDDEN, generator=draw).to(device) for size in sizes]
+        self._hidden = [
+            torch.randn(batch, 1 if step == 0 else width, HIDDEN, generator=draw).to(device)
+            for step in range(len(sizes))
+        ]
+        self._engine, self._batch, self._widths = engine, batch, [width] * len(sizes)
+
+    def score(self, step: int, beams: Any) -> tuple[torch.Tensor, torch.Tensor]:
+        """As ``Engine.search`` asks for it."""
+        return self._hidden[step - 1], self._heads[step - 1]
+
+    def search(self, graph: bool = False) -> Any:
+        """One search."""
+        return self._engine.search(self.score, self._widths, self._batch, graph=graph)
+
+    def per_second(self, seconds: float, graph: bool) -> float:
+        """Searches per second, over so many seconds."""
+        torch.cuda.synchronize()
+        began, count = time.perf_counter(), 0
+        while time.perf_counter() - began < seconds:
+            self.search(graph)
+            count += 1
+            if count % 8 == 0:  # no long queue, in which an upload would not be felt
+                torch.cuda.synchronize()
+        torch.cuda.synchronize()
+        return count / (time.perf_counter() - began)
+
+
+def measure_decode(
+    decoder: Decoder,
+    array: NDArray[Any],
+    device: torch.device,
+    graph: bool,
+    turns: int = 6,
+    seconds: float = 1.0,
+) -> dict[str, Any]:
+    """Searches per second without and with an upload beside them, in turns."""
+    for _ in range(3):
+        decoder.search(graph)
+    alone, beside = [], []
+    uploaded = 0
+    for _ in range(turns):
+        alone.append(decoder.per_second(seconds, graph))
+        stop = threading.Event()
+        uploader = Uploader(device)
+
+        def work(stop: threading.Event = stop, uploader: Uploader = uploader) -> int:
+            torch.cuda.set_device(device)
+            done = 0
+            while not stop.is_set():
+                uploader.upload(array)
+                done += array.nbytes
+            return done
+
+        with ThreadPoolExecutor(1) as pool:
+            running = pool.submit(work)
+            beside.append(decoder.per_second(seconds, graph))
+            stop.set()
+            uploaded += running.result()
+    return {
+        "what": "decode",
+        "graph": graph,
+        "alone": alone,
+        "beside": beside,
+        "loss": 1 - statistics.median(beside) / statistics.median(alone),
+        "uploaded_bytes": uploaded,
+    }
+
+
+def measure_swaps(
+    one: Index, other: Index, backend: str, device: torch.device, swaps: int = 20
+) -> dict[str, Any]:
+    """Bytes on the device before and after, and the refusal of an index without room."""
+    engine = Engine(one, backend=backend)
+    prints = {one.fingerprint, other.fingerprint}
+
+    def swapped(times: int) -> tuple[int, int]:
+        """Replace so often under eight decoding threads: bytes held afterwards, and searches."""
+        stop = threading.Event()
+
+        def decode(_: int) -> int:
+            decoder, count = Decoder(engine, 2, 16, device), 0
+            while not stop.is_set():
+                if decoder.search().fingerprint not in prints:
+                    raise SystemExit("a search ended on no known index")
+                count += 1
+            return count
+
+        with ThreadPoolExecutor(8) as pool:
+            running = [pool.submit(decode, number) for number in range(8)]
+            try:
+                for swap in range(times):
+                    engine.replace(other if swap % 2 == 0 else one)
+            finally:
+                stop.set()
+            searches = sum(thread.result() for thread in running)
+        gc.collect()
+        torch.cuda.synchronize()
+        return torch.cuda.memory_allocated(device), searches
+
+    before, _ = swapped(2)  # the libraries' own workspaces are there from now on
+    after, searches = swapped(swaps - swaps % 2)
+    torch.cuda.empty_cache()
+    free, _ = torch.cuda.mem_get_info(device)
+    filler = torch.empty(free - (8 << 20), dtype=torch.uint8, device=device)
+    held = torch.cuda.memory_allocated(device)
+    refusal = None
+    try:
+        engine.replace(other)
+    except BackendError as error:
+        refusal = str(error)
+    gc.collect()
+    left = torch.cuda.memory_allocated(device)
+    still = engine.index is one
+    del filler
+    Decoder(engine, 2, 16, device).search()
+    return {
+        "what": "swap",
+        "backend": backend,
+        "swaps": swaps,
+        "searches": searches,
+        "bytes_before": before,
+        "bytes_after": after,
+        "refusal": refusal,
+        "bytes_before_refusal": held,
+        "bytes_after_refusal": left,
+        "old_index_serves": still,
+    }
+
+
+def an_index(items: int, seed: int) -> Index:
+    """Of a made catalog."""
+    size = MANY._replace(items=items)
+    return Index.build(Catalog.from_arrays(many_sids(size, seed), codebooks=size.vocabulary))
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Measure and print."""
+    parser = argparse.ArgumentParser(
+        prog="python -m beamsieve_bench.upload",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("--device", default="cuda:0")
+    parser.add_argument("--array", required=True, help="a .npy file to upload, mapped into memory")
+    parser.add_argument("--chunks", type=int, nargs="*", default=[16], help="MiB of a buffer")
+    parser.add_argument("--fillers", type=int, nargs="*", default=[4], help="threads that fill")
+    parser.add_argument("--backend", action="append", help="to decode with; may be repeated")
+    parser.add_argument("--graph", action="store_true", help="decode in CUDA graphs where possible")
+    parser.add_argument("--items", type=int, default=1_000_000)
+    parser.add_argument("--batch", type=int, default=32)
+    parser.add_argument("--width", type=int, default=128)
+    parser.add_argument("--swaps", type=int, default=0)
+    options = parser.parse_args(arguments)
+    device = torch.device(options.device)
+    torch.cuda.set_device(device)
+    array = np.load(options.array, mmap_mode="r")
+
+    def show(found: dict[str, Any]) -> None:
+        print(json.dumps({"device": torch.cuda.get_device_name(device)} | found), flush=True)
+
+    for chunk in options.chunks:
+        for fillers in options.fillers:
+            show(measure_upload(array, device, chunk << 20, fillers))
+    backends = options.backend or []
+    if backends:
+        index = an_index(options.items, 0)
+        for backend in backends:
+            engine = Engine(index, backend=backend)
+            decoder = Decoder(engine, options.batch, options.width, device)
+            graph = options.graph and engine.capabilities.graph
+            show({"backend": backend} | measure_decode(decoder, array, device, graph))
+            if options.swaps:
+                other = an_index(options.items // 2, 1)
+                show(measure_swaps(index, other, backend, device, options.swaps))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
