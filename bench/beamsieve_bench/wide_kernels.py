@@ -26,8 +26,7 @@ from beamsieve_bench.wide_timing import graph_times
 from beamsieve_bench.wide_workload import GRACE, SMALL, WideWorkload, weights
 
 OWN_TILES = (
-    (1, 16, 4), (4, 4, 4), (16, 1, 4), (2, 16, 8), (8, 4, 8), (32, 1, 8), (2, 4, 2), (8, 1, 2),
-    (1, 4, 1),
+    (1, 16, 4), (4, 4, 4), (16, 1, 4), (2, 4, 2), (1, 4, 1), (1, 8, 1), (1, 8, 2), (1, 2, 1),
 )  # fmt: skip
 CONTEXT_TILES = (
     (128, 1, 8, 2), (128, 2, 8, 2), (128, 8, 8, 2), (64, 1, 4, 2), (64, 2, 4, 2), (64, 4, 4, 3),
@@ -110,7 +109,7 @@ def tuned(workload: WideWorkload, device: str, dtype: torch.dtype) -> dict[str, 
     order = ids[:, length - 2].argsort(stable=True).int()
     found: dict[str, dict[str, float]] = {"own": {}, "own, by parent": {}, "context": {}}
     for rows, each, warps in OWN_TILES:
-        tile = {"ROWS": rows, "HEADS": each, "warps": warps, "stages": 2}
+        tile = {"ROWS": rows, "VALUES": each * width, "warps": warps, "stages": 2}
         name = f"{rows} rows, {each} heads, {warps} warps"
         found["own"][name] = graph_times(
             partial(calls.in_place, products, ids, length, shape=tile), 30
@@ -156,13 +155,42 @@ def product_times(
         "feed in": (d * f, lambda: how.relu(normed, layer.feed_in, layer.feed_bias)),
         "feed out": (d * f, lambda: how.add(x, cut, layer.feed_out)),
         "norm": (0, lambda: how.normed(x, None)),
-        "activation of feed": (0, lambda: how.activation(fed)),
+        "activation of attention": (0, lambda: how.activation(inner)),
     }
     found = {}
     for name, (per_row, way) in ways.items():
         taken = graph_times(way, replays).p50
         found[name] = {"ms": taken, "tflops": 2 * rows * per_row / taken / 1e9}
         x.normal_()
+    return found
+
+
+def layout_times(workload: WideWorkload, device: str, dtype: torch.dtype) -> dict[str, float]:
+    """P50 of one layer's products by library, and by how the weight lies in memory."""
+    config = workload.config
+    rows = workload.batch * workload.dynamic[-2]
+    shapes = {
+        "queries, keys, values": (config.width, 3 * config.inner),
+        "feed in": (config.width, config.feed),
+        "feed out": (config.feed, config.width),
+        "attention out": (config.inner, config.width),
+    }
+    found: dict[str, float] = {}
+    for library in ("cublas", "cublaslt"):
+        torch.backends.cuda.preferred_blas_library(library)
+        for name, (inner, outer) in shapes.items():
+            a = torch.randn(rows, inner, device=device).to(dtype)
+            x = torch.randn(rows, outer, device=device).to(dtype)
+            weight = (torch.randn(outer, inner, device=device) * inner**-0.5).to(dtype)
+            for layout, given in (
+                ("[out, in]", weight.t()),
+                ("[in, out]", weight.t().contiguous()),
+            ):
+                place = f"{name}, {library}, {layout}"
+                found[place] = graph_times(partial(torch.mm, a, given, out=x), 20).p50
+                if outer < inner:
+                    found[f"{place}, added"] = graph_times(partial(x.addmm_, a, given), 20).p50
+    torch.backends.cuda.preferred_blas_library("default")
     return found
 
 
@@ -202,6 +230,7 @@ def main(arguments: list[str] | None = None) -> int:
         except RuntimeError as error:
             keep("float8_products", f"not here: {str(error).splitlines()[0]}")
         if given.tune:
+            keep("layouts_ms", layout_times(workload, device, dtype))
             keep("tiles_ms", tuned(workload, device, dtype))
     return 0
 

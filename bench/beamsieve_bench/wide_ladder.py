@@ -2,9 +2,9 @@
 
     python -m beamsieve_bench.wide_ladder --out FOLDER [--rows 1,2,…] [--replays 300]
 
-Rows 1 to 7 decode without a catalog (every token may follow every prefix; selection by
-``torch.topk``). A row is timed only after its graph gave, bit for bit, what the same decode gives
-step by step, and after its hidden states were compared with a decode of plain PyTorch in float32.
+The rows decode without a catalog: every token may follow every prefix (``wide_free``). A row is
+timed only after its graph gave, bit for bit, what the same decode gives step by step, and after its
+hidden states were compared with a decode of plain PyTorch in float32.
 """
 
 from __future__ import annotations
@@ -179,11 +179,17 @@ def figures(workload: WideWorkload, widths: tuple[int, ...], times: Times) -> di
     }
 
 
+def _row(found: dict[str, Any]) -> int:
+    return int(found["row"])
+
+
 def main(arguments: list[str] | None = None) -> int:
     """Gate, then row by row; one JSON file, rewritten after every row."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--out", required=True, type=Path, help="folder for wide_ladder.json")
-    parser.add_argument("--rows", default="", help="numbers from 1, as 6,7; all when empty")
+    parser.add_argument(
+        "--rows", default="", help="numbers from 1 in the order to run them; all when empty"
+    )
     parser.add_argument("--replays", type=int, default=300)
     parser.add_argument("--seconds", type=float, default=600, help="begin no row after this")
     parser.add_argument("--small", action="store_true", help="a tiny size, to try the script")
@@ -201,17 +207,18 @@ def main(arguments: list[str] | None = None) -> int:
     wanted = [int(number) for number in given.rows.split(",") if number]
     made: dict[ProductKind, WideWeights] = {}
     exact = weights(workload, device, torch.float32, kernels=False)
-    for number, row in enumerate(ROWS, 1):
-        if (wanted and number not in wanted) or time.monotonic() - began > given.seconds:
-            continue
+    for number in wanted or range(1, len(ROWS) + 1):
+        row = ROWS[number - 1]
+        if time.monotonic() - began > given.seconds:
+            break
         if row.products not in made:
             made[row.products] = weights(workload, device, products=row.products)
         try:
             found = run_row(workload, row, made[row.products], exact, given.replays)
         except (RuntimeError, GateError) as error:
             found = {"name": row.name, "failed": str(error).splitlines()[0]}
-        outcome["rows"].append({"row": number, **found})
-        print(json.dumps(outcome["rows"][-1]), flush=True)
+        outcome["rows"] = sorted([*outcome["rows"], {"row": number, **found}], key=_row)
+        print(json.dumps({"row": number, **found}), flush=True)
         text = json.dumps(outcome, indent=1)
         (given.out / "wide_ladder.json").write_text(text + "\n", encoding="utf-8")
         torch.cuda.empty_cache()

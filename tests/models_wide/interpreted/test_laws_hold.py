@@ -74,9 +74,12 @@ def test_norms_and_float8_rows(kind):
     total = x.clone()
     near(calls.norm(total, added), laws.norm(x.float() + added.float()), dtype)
     near(total, x.float() + added.float(), dtype)
-    values, scales = calls.norm_quantize(x, normed=False)
+    values, scales = calls.quantize(x)
     error = (values.float() * scales - x.float()).norm() / x.float().norm()
     assert error < 0.08  # the interpreter cuts off; rounding leaves 0.03
+    values, scales = calls.quantize(x, relu=True)
+    positive = x.float().clamp(min=0)
+    assert (values.float() * scales - positive).norm() < 0.08 * positive.norm()
 
 
 def test_block_tables_and_embeddings():

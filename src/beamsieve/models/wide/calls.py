@@ -19,11 +19,11 @@ from beamsieve.models.wide.launch import INTERPRETED, cdiv, launch, power_of_two
 
 Shape = dict[str, int]
 
-OWN: Shape = {"ROWS": 4, "HEADS": 4, "warps": 4, "stages": 2}
-"""Rows and heads of a tile of ``own_attention``."""
+OWN: Shape = {"ROWS": 1, "VALUES": 512, "warps": 1, "stages": 2}
+"""Rows of a tile of ``own_attention``, and values of each: a few heads."""
 COALESCED: Shape = {"G": 16, "warps": 4, "stages": 2}
 """Rows of a tile of ``coalesced_attention``."""
-CONTEXT: Shape = {"ROWS": 128, "TILES": 2, "warps": 8, "stages": 2}
+CONTEXT: Shape = {"ROWS": 64, "TILES": 16, "warps": 4, "stages": 2}
 """Beams of a tile of ``context_attention``, and its tiles per program."""
 COLUMNS = 128
 """Context tokens that ``context_attention`` holds at once."""
@@ -36,18 +36,33 @@ def norm(x: Tensor, added: Tensor | None = None) -> Tensor:
     return out
 
 
-def norm_quantize(
-    x: Tensor, added: Tensor | None = None, *, normed: bool = True
-) -> tuple[Tensor, Tensor]:
-    """``laws.quantize`` of the norm of x [R, d], or of x itself."""
-    out = torch.empty(x.shape, dtype=torch.float8_e4m3fn, device=x.device)
-    scales = torch.empty(len(x), 1, dtype=torch.float32, device=x.device)
-    _norm(x, added, out, scales, normed=normed)
+def norm_quantize(x: Tensor, added: Tensor | None = None) -> tuple[Tensor, Tensor]:
+    """``laws.quantize`` of the norm of x [R, d]; with ``added`` as in ``norm``."""
+    out, scales = _float8_rows(x)
+    _norm(x, added, out, scales, normed=True)
     return out, scales
 
 
+def quantize(x: Tensor, *, relu: bool = False) -> tuple[Tensor, Tensor]:
+    """``laws.quantize`` of x [R, d], or of its positive part."""
+    out, scales = _float8_rows(x)
+    _norm(x, None, out, scales, relu=relu)
+    return out, scales
+
+
+def _float8_rows(x: Tensor) -> tuple[Tensor, Tensor]:
+    out = torch.empty(x.shape, dtype=torch.float8_e4m3fn, device=x.device)
+    return out, torch.empty(len(x), 1, dtype=torch.float32, device=x.device)
+
+
 def _norm(
-    x: Tensor, added: Tensor | None, out: Tensor, scales: Tensor | None, *, normed: bool
+    x: Tensor,
+    added: Tensor | None,
+    out: Tensor,
+    scales: Tensor | None,
+    *,
+    normed: bool = False,
+    relu: bool = False,
 ) -> None:
     rows, columns = x.shape
     up = power_of_two(columns)
@@ -56,8 +71,8 @@ def _norm(
         norm_rows, cdiv(rows, each), x, x if added is None else added, out,
         x if scales is None else scales, rows, laws.EPSILON,
         torch.finfo(torch.float8_e4m3fn).max,
-        N=columns, N_UP=up, ADD=added is not None, NORM=normed, QUANTIZE=scales is not None,
-        ROWS=each, warps=min(16, max(4, each * up // 1024)),
+        N=columns, N_UP=up, ADD=added is not None, NORM=normed, RELU=relu,
+        QUANTIZE=scales is not None, ROWS=each, warps=min(16, max(4, each * up // 1024)),
     )  # fmt: skip
 
 
@@ -122,7 +137,7 @@ def _own(
     heads, width = product.shape[-2:]
     out = torch.empty(rows, heads, width, dtype=product.dtype, device=product.device)
     tile = dict(OWN if shape is None else shape)
-    tile["HEADS"] = min(tile["HEADS"], heads & -heads)
+    tile["HEADS"] = min(max(1, tile.pop("VALUES") // width), heads & -heads)
     launch(
         own_attention, cdiv(rows, tile["ROWS"]) * (heads // tile["HEADS"]),
         product[:, 0], product[:, 1], product[:, 2], keys, values,

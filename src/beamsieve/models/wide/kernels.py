@@ -180,12 +180,13 @@ def context_attention(
 def norm_rows(
     x, added, out, scales, R, epsilon, largest,
     N: tl.constexpr, N_UP: tl.constexpr, ADD: tl.constexpr, NORM: tl.constexpr,
-    QUANTIZE: tl.constexpr, ROWS: tl.constexpr,
+    RELU: tl.constexpr, QUANTIZE: tl.constexpr, ROWS: tl.constexpr,
 ):  # fmt: skip
     """Root-mean-square norm of rows [R, N]; laws: ``laws.norm`` and ``laws.quantize``.
 
-    ADD, x += added first, and x is written back. QUANTIZE, a row leaves in float8 with the scale
-    that brings it back: its largest value becomes the type's ``largest``.
+    ADD, x += added first, and x is written back. NORM and RELU say what is done then. QUANTIZE, a
+    row leaves in float8 with the scale that brings it back: its largest value becomes the type's
+    ``largest``.
     """
     r = (tl.program_id(0) * ROWS + tl.arange(0, ROWS)).to(tl.int64)
     n = tl.arange(0, N_UP)
@@ -198,6 +199,8 @@ def norm_rows(
     if NORM:
         mean = tl.sum(value * value, 1) / N
         value = value * tl.rsqrt(mean + epsilon)[:, None]
+    if RELU:
+        value = tl.maximum(value, 0.0)
     if QUANTIZE:
         scale = tl.maximum(tl.max(tl.abs(value), 1), 1e-12) / largest
         tl.store(scales + r, scale, mask=r < R)

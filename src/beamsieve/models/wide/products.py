@@ -49,8 +49,8 @@ class Products(ABC):
         """a [R, in] times the weight: [R, out]."""
 
     @abstractmethod
-    def relu(self, a: Activation, weight: Weight, bias: Tensor) -> Tensor:
-        """The product plus bias [out], negative values zero."""
+    def relu(self, a: Activation, weight: Weight, bias: Tensor) -> Activation:
+        """The product plus bias [out], negative values zero, as a product reads it."""
 
     @abstractmethod
     def add(self, x: Tensor, a: Activation, weight: Weight) -> Tensor | None:
@@ -125,27 +125,38 @@ class Float8Products(Products):
         if self.kernels:
             from beamsieve.models.wide import calls
 
-            return calls.norm_quantize(x, normed=False)
+            return calls.quantize(x)
         return laws.quantize(x)
 
     def product(
-        self, a: tuple[Tensor, Tensor], weight: tuple[Tensor, Tensor], out: Tensor | None = None
+        self,
+        a: tuple[Tensor, Tensor],
+        weight: tuple[Tensor, Tensor],
+        out: Tensor | None = None,
+        bias: Tensor | None = None,
     ) -> Tensor:
         """One scaled product of the library; on a CPU, its law."""
         values, scales = a
         if values.is_cuda:
             found: Tensor = torch._scaled_mm(
                 values, weight[0].t(), scale_a=scales, scale_b=weight[1], out_dtype=self.dtype,
-                use_fast_accum=True,
+                bias=bias, use_fast_accum=True,
             )  # fmt: skip
         else:
             found = values.float() @ weight[0].float().t() * scales * weight[1]
-            found = found.to(self.dtype)
+            found = (found if bias is None else found + bias.float()).to(self.dtype)
         return found if out is None else out.copy_(found)
 
-    def relu(self, a: tuple[Tensor, Tensor], weight: tuple[Tensor, Tensor], bias: Tensor) -> Tensor:
-        """The product, then bias and cut."""
-        return F.relu_(self.product(a, weight).add_(bias))
+    def relu(
+        self, a: tuple[Tensor, Tensor], weight: tuple[Tensor, Tensor], bias: Tensor
+    ) -> tuple[Tensor, Tensor]:
+        """The product with its bias; the cut and the conversion are one pass."""
+        fed = self.product(a, weight, bias=bias)
+        if self.kernels:
+            from beamsieve.models.wide import calls
+
+            return calls.quantize(fed, relu=True)
+        return laws.quantize(F.relu(fed))
 
     def add(
         self, x: Tensor, a: tuple[Tensor, Tensor], weight: tuple[Tensor, Tensor]

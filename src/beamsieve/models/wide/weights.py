@@ -145,8 +145,8 @@ def _check(model: Wide, dtype: torch.dtype, products: ProductKind, *, kernels: b
         )
     device = model.start.device
     if products == "float8":
-        if dtype == torch.float32:
-            raise InputError("float8 products answer in bfloat16 or float16; dtype is float32.")
+        if dtype != torch.bfloat16:
+            raise InputError(f"float8 products answer in bfloat16; dtype is {dtype}.")
         if device.type == "cuda" and torch.cuda.get_device_capability(device) < (8, 9):
             raise InputError(
                 "float8 products need a GPU of compute capability 8.9 or later; use products='own'."
