@@ -183,7 +183,7 @@ class Catalog:
             reader = RuleReader(lay_out(attributes))
             rows = Rows(log, codebooks, end_token, reader, threads)
             for batch, total in batches(rows.most):
-                rows.add(batch)
+                rows.add(batch, total)
                 if progress is not None:
                     progress("reading", rows.seen, total)
             return cls._of(rows.finish(), end_token, log, reader, threads, progress)

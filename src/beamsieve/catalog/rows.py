@@ -13,8 +13,9 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from beamsieve import parallel
-from beamsieve.catalog.items import read_ids
+from beamsieve.catalog.items import ItemIds, read_ids
 from beamsieve.catalog.keys import TokenRanges
+from beamsieve.catalog.room import Room
 from beamsieve.catalog.sorting import sort_sids
 from beamsieve.catalog.validate import Rejects, all_usable, bad_rows, check_codebooks, why_bad
 from beamsieve.errors import CatalogError
@@ -72,6 +73,8 @@ class _Kept:
     titles: pa.Array | None
     rule_sets: NDArray[np.int32]
     labels: int | Sequence[Any] | NDArray[np.int64]
+    id_run: NDArray[np.int64] | None = None
+    """The ids, where they lie in a room."""
 
     def label(self, row: int) -> Any:
         """The name of a row."""
@@ -149,10 +152,16 @@ class Rows:
         self.rules = rules
         self.threads = threads
         self._kept: list[_Kept] = []
+        self._rooms: tuple[Room, Room] | None = None
+        """For the tokens and for ids that are integers, where the number of rows is known."""
 
-    def add(self, batch: Batch) -> None:
-        """Check a batch and keep what can be used of it."""
+    def add(self, batch: Batch, total: int = 0) -> None:
+        """Check a batch and keep what can be used of it; ``total`` rows are to come in all, if that
+        is known.
+        """
         count, width = batch.sids.shape
+        if total and self._rooms is None:
+            self._rooms = Room(total), Room(total)
         self.seen += count
         if self.most is not None and width > self.most:
             raise CatalogError(
@@ -190,7 +199,15 @@ class Rows:
             kept = kept.take(np.delete(np.arange(count), bad))
         if kept.sids.dtype != np.int32:  # what is kept fits
             kept = replace(kept, sids=_as_int32(kept.sids, self.threads))
-        self._kept.append(kept)
+        self._kept.append(kept if self._rooms is None else self._in_rooms(kept, *self._rooms))
+
+    def _in_rooms(self, kept: _Kept, sids: Room, ids: Room) -> _Kept:
+        """With its columns where all rows will be, so that the batch's own memory is free."""
+        run = None
+        if kept.ids is not None and pa.types.is_int64(kept.ids.type):
+            run = ids.put(ItemIds(kept.ids).numpy())
+            kept = replace(kept, ids=ItemIds.numbered(run).values)
+        return replace(kept, sids=sids.put(kept.sids), id_run=run)
 
     def _read_rules(self, batch: Batch) -> tuple[NDArray[np.int32], dict[int, tuple[str, str]]]:
         if batch.rules is not None:
@@ -229,7 +246,7 @@ class Rows:
             sizes = sizes or tuple(top + 1 for top in ranges.highest)
         ids = None
         if all(batch.ids is not None for batch in batches):
-            ids = _joined([batch.ids for batch in batches], source)
+            ids = self._joined_ids(batches)
         elif not _are_row_numbers(batches):
             ids = pa.array(np.concatenate([np.asarray(batch.numbers()) for batch in batches]))
         titles = None
@@ -245,11 +262,21 @@ class Rows:
         self._kept = []
         return Columns(self._matrix(batches, length), ranges, ids, titles, rule_sets, sizes)
 
+    def _joined_ids(self, batches: list[_Kept]) -> pa.Array:
+        runs = [batch.id_run for batch in batches if batch.id_run is not None]
+        if self._rooms is not None and len(runs) == len(batches):
+            whole = self._rooms[1].whole(runs)
+            if whole is not None:
+                return ItemIds.numbered(whole).values
+        return _joined([batch.ids for batch in batches], self.rejects.source)
+
     def _matrix(self, batches: list[_Kept], length: int) -> NDArray[np.int32]:
-        """All tokens in one array, int32 [n, L]; a batch's own where there is but one."""
-        only = batches[0].sids
-        if len(batches) == 1 and only.shape[1] == length and not isinstance(only, np.memmap):
-            return cast("NDArray[np.int32]", only)
+        """All tokens in one array, int32 [n, L]; as they lie where that is one already."""
+        whole: NDArray[np.integer] | None = batches[0].sids if len(batches) == 1 else None
+        if self._rooms is not None:
+            whole = self._rooms[0].whole([batch.sids for batch in batches])
+        if whole is not None and whole.shape[1] == length:
+            return cast("NDArray[np.int32]", whole)
         firsts = np.cumsum([0] + [len(batch.sids) for batch in batches]).tolist()
         sids = np.empty((firsts[-1], length), np.int32)
 
