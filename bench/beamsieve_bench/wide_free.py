@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Protocol
 
 import torch
 from torch import Tensor
 
-from beamsieve.models.wide.weights import WideWeights
+from beamsieve.models.wide.scorer import WideScorer
 
 GROUP = 32
 
@@ -21,17 +20,6 @@ class FreeBeams:
     tokens: Tensor
     scores: Tensor
     parents: Tensor
-
-
-class Scorer(Protocol):
-    """What the loop needs of a decoder."""
-
-    batch: int
-    weights: WideWeights
-
-    def __call__(self, step: int, beams: FreeBeams, /) -> tuple[Tensor, Tensor]:
-        """Hidden states and head."""
-        ...
 
 
 def first_beams(batch: int, device: str) -> FreeBeams:
@@ -75,7 +63,7 @@ def best_of(scores: Tensor, width: int) -> tuple[Tensor, Tensor]:
 
 
 @torch.no_grad()
-def free_search(score: Scorer, widths: Sequence[int]) -> FreeBeams:
+def free_search(score: WideScorer, widths: Sequence[int]) -> FreeBeams:
     """All steps."""
     beams = first_beams(score.batch, str(score.weights.device))
     for step, width in enumerate(widths, 1):

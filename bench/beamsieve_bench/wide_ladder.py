@@ -27,7 +27,6 @@ from beamsieve.models.wide.weights import WideWeights
 from beamsieve_bench.gpu_timing import captured
 from beamsieve_bench.wide_check import GateError, check_all
 from beamsieve_bench.wide_free import FreeBeams, first_beams, free_search, free_step
-from beamsieve_bench.wide_halves import PartsScorer
 from beamsieve_bench.wide_timing import Times, times_of
 from beamsieve_bench.wide_workload import (
     GRACE,
@@ -49,18 +48,16 @@ class Row:
     dynamic: bool
     replays: int | None = None
     products: ProductKind = "own"
-    parts: int = 1
 
 
 ROWS = (
-    Row("generic SDPA", "generic", "per_beam", False, 40),
+    Row("generic SDPA", "generic", "per_beam", False, 100),
     Row("+ beam as query", "generic", "auto", False, 100),
     Row("+ coalesced self-attention", "coalesced", "auto", False),
     Row("+ fused", "fused", "auto", False),
     Row("+ paged", "paged", "auto", False),
     Row("+ dynamic widths", "paged", "auto", True),
     Row("+ in place, first layer by token", "in_place", "auto", True),
-    Row("+ two parts side by side", "in_place", "auto", True, 60, "own", 2),
     Row("float8 products", "in_place", "auto", True, None, "float8"),
 )
 HIDDEN_TOLERANCE = {"own": 0.03, "float8": 0.15}
@@ -91,30 +88,23 @@ def with_kept_copies() -> Attend:
     return attend
 
 
-def scorer_of(workload: WideWorkload, row: Row, made: WideWeights) -> WideScorer | PartsScorer:
+def scorer_of(workload: WideWorkload, row: Row, made: WideWeights) -> WideScorer:
     """The row's decoder, with the benchmark's contexts in it."""
-    widths = workload.dynamic if row.dynamic else workload.fixed
-    parts = []
-    each = workload.batch // row.parts
-    for context in torch.split(contexts(workload, str(made.device)), each):
-        score = WideScorer(
-            made,
-            each,
-            widths,
-            workload.columns,
-            lengths=False,
-            own=row.own,
-            context=with_kept_copies() if row.context == "per_beam" else row.context,
-        )
-        score.load(context)
-        parts.append(score)
-    return parts[0] if row.parts == 1 else PartsScorer(parts)
+    score = WideScorer(
+        made,
+        workload.batch,
+        workload.dynamic if row.dynamic else workload.fixed,
+        workload.columns,
+        lengths=False,
+        own=row.own,
+        context=with_kept_copies() if row.context == "per_beam" else row.context,
+    )
+    score.load(contexts(workload, str(made.device)))
+    return score
 
 
 @torch.no_grad()
-def hidden_error(
-    workload: WideWorkload, score: WideScorer | PartsScorer, plain: WideScorer
-) -> float:
+def hidden_error(workload: WideWorkload, score: WideScorer, plain: WideScorer) -> float:
     """The largest difference of hidden states, step by step along the same beams.
 
     The plain decoder follows the row's own beams, for the first requests alone.
