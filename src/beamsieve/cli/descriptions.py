@@ -32,6 +32,8 @@ def show_index(path: Path, stats: dict[str, Any]) -> None:
             for table in stats["tables"]
         ],
     )
+    _show_choices("row starts", "starts", stats["tables"])
+    _show_choices("tokens", "tokens", stats["tables"])
     if "matchers" in stats:
         names = list(stats["matchers"][0]["distinct_rows"])
         print_table(
@@ -50,6 +52,27 @@ def show_index(path: Path, stats: dict[str, Any]) -> None:
                 for step in stats["matchers"]
             ],
         )
+
+
+def _show_choices(title: str, part: str, tables: list[dict[str, Any]]) -> None:
+    """What each table holds one of its parts as, and the bytes of every way to hold it."""
+    every = {kind for table in tables for kind in table[part]["candidates"]}
+    kinds = sorted(every, key=lambda kind: (kind.partition("/")[0], len(kind), kind))
+    print_table(
+        ("step", f"{title} held", *(f"as {kind}" for kind in kinds)),
+        [
+            (
+                *(table["step"], table[part]["kind"]),
+                *(
+                    readable_bytes(table[part]["candidates"][kind])
+                    if kind in table[part]["candidates"]
+                    else "–"
+                    for kind in kinds
+                ),
+            )
+            for table in tables
+        ],
+    )
 
 
 def show_catalog(report: dict[str, Any]) -> None:

@@ -160,16 +160,16 @@ def rank_dtype(vocabulary: int) -> np.dtype[np.unsignedinteger]:
 
 def token_candidates(rows: int, entries: int, vocabulary: int) -> dict[str, int]:
     """The bytes of every way to hold the tokens of a table of this size: "dense" (bitmap and
-    ranks), "plain", and "packed" where it saves at least a quarter of plain.
+    ranks), "plain", and "packed" where a token saves at least a quarter of its bits.
     """
     words = -(-vocabulary // WORD)
-    plain = entries * token_dtype(vocabulary).itemsize
-    packed = 4 * packed_words(entries, token_bits(vocabulary))
+    width, bits = token_dtype(vocabulary).itemsize, token_bits(vocabulary)
+    plain, packed = entries * width, 4 * packed_words(entries, bits)
     candidates = {
         "dense": rows * (8 * words + -(-words // GROUP) * rank_dtype(vocabulary).itemsize),
         "plain": plain,
     }
-    if 4 * packed <= 3 * plain:
+    if bits <= 6 * width and packed < plain:
         candidates["packed"] = packed
     return candidates
 

@@ -10,7 +10,8 @@ followed by one word of zeros so that two words can be read anywhere. The look-u
         two = packed[p // 32] | packed[p // 32 + 1] << 32
         return two >> (p % 32) & ((1 << b) - 1)
 
-A table is packed where that saves at least a quarter of the bytes.
+A table may be packed where b is at most three quarters of a plain token's bits: unpacking costs
+time, and less is not worth it.
 """
 
 from __future__ import annotations
