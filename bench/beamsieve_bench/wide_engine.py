@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import pickle
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -37,10 +38,19 @@ from beamsieve_bench.wide_workload import GRACE, SMALL, WideWorkload, contexts, 
 OUTCOME = ("tokens", "scores", "rows", "parents", "count")
 
 
-def index_of(workload: Workload) -> Any:
-    """The catalog with targeting, as every backend reads it."""
+def index_of(workload: Workload, kept: Path | None = None) -> Any:
+    """The catalog with targeting, as every backend reads it.
+
+    Args:
+        workload: its size.
+        kept: a file of an earlier call on this machine; written where it is absent.
+    """
+    if kept is not None and kept.exists():
+        return pickle.loads(kept.read_bytes())
     index = make_index(workload)
     index.leaf_count = index.tables[-1].entries
+    if kept is not None:
+        kept.write_bytes(pickle.dumps(index, protocol=5))
     return index
 
 
@@ -180,6 +190,8 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--backends", default="cupy,triton")
     parser.add_argument("--replays", type=int, default=300)
     parser.add_argument("--products", default="own", help="own, or own,float8")
+    parser.add_argument("--index", type=Path, help="file that keeps the index between runs")
+    parser.add_argument("--only-index", action="store_true", help="make that file, measure nothing")
     parser.add_argument("--small", action="store_true", help="a tiny size, to try the script")
     given = parser.parse_args(arguments)
     workload: WideWorkload = GRACE
@@ -187,7 +199,9 @@ def main(arguments: list[str] | None = None) -> int:
     if given.small:
         catalog = Workload(30_000, 64, 4)
         workload = replace(SMALL, codebooks=(64,) * 4)
-    index = index_of(catalog)
+    index = index_of(catalog, given.index)
+    if given.only_index:
+        return 0
     given.out.mkdir(parents=True, exist_ok=True)
     outcome: dict[str, Any] = {"device": torch.cuda.get_device_name(), "rows": []}
     wanted: list[ProductKind] = ["own"]
