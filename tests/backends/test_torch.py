@@ -329,13 +329,33 @@ def test_beams_stay_what_they_are_and_no_gradient_is_recorded():
 
 
 def test_the_tables_bytes_are_counted():
-    backend = TorchBackend("cpu")
+    backend = TorchBackend("cpu", {"tables": "index"})
     tables = backend.load(INDEX)
     starts = sum(table.starts.nbytes for table in INDEX.tables)
     packed = sum(table.packed.nbytes for table in INDEX.tables if table.packed is not None)
     unpacked = sum(table.entries for table in INDEX.tables if table.packed is None)
     least = starts + packed + 2 * unpacked
     assert least <= backend.device_bytes(tables) <= 1.1 * least + 3 * 2 * 64
+
+    unpacked = TorchBackend("cpu")
+    rows, entries = (sum(getattr(t, what) for t in INDEX.tables) for what in ("rows", "entries"))
+    least = 4 * rows + 2 * entries
+    assert least <= unpacked.device_bytes(unpacked.load(INDEX)) <= least + 3 * 2 * 64
+
+
+@pytest.mark.parametrize("device", DEVICES)
+def test_tables_give_the_same_beams_in_either_form(device):
+    found = []
+    for form in ("index", "plain"):
+        engine = bs.Engine(INDEX, backend=f"torch:{device}?tables={form}")
+        beams = engine.begin(batch=2)
+        for level, size in enumerate(INDEX.codebooks):
+            generator = torch.Generator().manual_seed(level)
+            logits = torch.randn(2, beams.width, size, generator=generator)
+            beams = engine.step(beams, 8, logits=logits.to(device))
+        found.append(beams)
+    for name in ("tokens", "scores", "rows", "parents", "finished"):
+        assert torch.equal(getattr(found[0], name), getattr(found[1], name))
 
 
 @pytest.mark.skipif(not has_onednn(), reason="this PyTorch has no oneDNN product to call")

@@ -44,7 +44,7 @@ from beamsieve_backends.torch_dense.tables import (
 from beamsieve_backends.torch_dense.targeting import kept_slots
 from beamsieve_backends.torch_dense.tiles import expand
 
-_OPTIONS = ("tile", "gemm")
+_OPTIONS = ("tile", "gemm", "tables")
 # Above this share of the codebook, one large product beats many small ones. Measured on two cores
 # and on an H200; ``warm_up`` measures it anew for a plan.
 _FULL_ABOVE = {"cpu": 1 / 8, "cuda": 1 / 64}
@@ -53,8 +53,10 @@ _FULL_ABOVE = {"cpu": 1 / 8, "cuda": 1 / 64}
 class TorchBackend(Backend):
     """``backend="torch"``: PyTorch on the CPU or a CUDA device.
 
-    Options: ``tile`` (slots per tile, a power of two up to 64) and ``gemm`` ("onednn" or "blas", on
-    the CPU) override what is chosen otherwise.
+    Options, which override what is chosen otherwise: ``tile`` (slots per tile, a power of two up to
+    64), ``gemm`` ("onednn" or "blas", on the CPU) and ``tables`` ("index": the bytes that the index
+    stores; "plain": unpacked as it is loaded, which is quicker and takes more memory). Tables are
+    plain on the CPU, and the index's own on CUDA.
 
     On CUDA a step waits for the device two to four times, to learn how many tiles, how many tiles
     with survivors and how many survivors there are; targeting waits up to four times more.
@@ -75,10 +77,14 @@ class TorchBackend(Backend):
         self._gemm = options.pop("gemm", None)
         if self._gemm not in (None, "onednn", "blas"):
             raise BackendError(f'The option gemm is {self._gemm!r}; it must be "onednn" or "blas".')
+        tables = options.pop("tables", "plain" if self._device.type == "cpu" else "index")
+        if tables not in ("plain", "index"):
+            raise BackendError(f'The option tables is {tables!r}; it must be "plain" or "index".')
+        self._plain = tables == "plain"
         if options:
             raise BackendError(
                 f"The backend 'torch' has no option {next(iter(options))!r}; it has "
-                f"{' and '.join(_OPTIONS)}."
+                f"{', '.join(_OPTIONS[:-1])} and {_OPTIONS[-1]}."
             )
 
     @property
@@ -98,7 +104,7 @@ class TorchBackend(Backend):
 
     def load(self, index: Index) -> DeviceIndex:
         """The tables as token lists on the device, and the matchers."""
-        return load_index(index, self._device, self._tile)
+        return load_index(index, self._device, self._tile, self._plain)
 
     def free_bytes(self) -> int | None:
         """On CUDA: what the driver has left, and what PyTorch holds in reserve."""

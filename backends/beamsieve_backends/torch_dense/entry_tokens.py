@@ -118,14 +118,25 @@ class ByteTokens:
 
 
 def load_tokens(
-    table: StepTable, tile: int, device: torch.device, by_numpy: bool | None = None
+    table: StepTable,
+    tile: int,
+    device: torch.device,
+    by_numpy: bool | None = None,
+    plain: bool = False,
 ) -> DeviceTokens:
-    """A table's tokens on the device, in windows of ``tile``; ``by_numpy`` overrides who unpacks.
+    """A table's tokens on the device.
 
     The last entry's window is whole, and a table without entries has one to point at.
+
+    Args:
+        table: whose.
+        tile: the tokens of a window.
+        device: where to.
+        by_numpy: who unpacks; NumPy on the CPU when None.
+        plain: whether packed tokens are unpacked here.
     """
     bits = table.token_bits
-    if table.packed is None or tile > LARGEST_PACKED_TILE or bits > _MOST_BITS:
+    if plain or table.packed is None or tile > LARGEST_PACKED_TILE or bits > _MOST_BITS:
         dtype = np.int16 if table.vocabulary <= _SMALL_VOCABULARY else np.int32
         entries = max(1, table.entries)
         tokens = np.zeros(entries + tile - 1, dtype)

@@ -223,13 +223,20 @@ class ByteStarts:
 
 
 def load_starts(
-    starts: RowStarts, device: torch.device, by_numpy: bool | None = None
+    starts: RowStarts, device: torch.device, by_numpy: bool | None = None, plain: bool = False
 ) -> DeviceStarts:
-    """A table's starts on the device; ``by_numpy`` overrides who looks the sampled kind up."""
+    """A table's starts on the device.
+
+    Args:
+        starts: the table's.
+        device: where to.
+        by_numpy: who looks the sampled kind up; NumPy on the CPU when None.
+        plain: whether the sampled kind becomes the plain one here.
+    """
     if starts.kind == "identity" or not starts.rows:
         return IdentityStarts()  # in a table without rows, what stands in for a beam finds row 0
-    if starts.plain is not None:
-        return PlainStarts(to_device(starts.plain, device))
+    if plain or starts.plain is not None:
+        return PlainStarts(to_device(starts.all(), device))
     if device.type == "cpu" if by_numpy is None else by_numpy:
         return HostStarts(starts)
     return ByteStarts.load(starts, device)

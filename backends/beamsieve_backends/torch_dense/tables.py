@@ -20,6 +20,7 @@ from beamsieve_backends.torch_dense.matchers import DeviceTargeting
 from beamsieve_backends.torch_dense.row_starts import DeviceStarts, load_starts, to_device
 
 LARGEST_TILE = 64
+SHORT_ROW = 4
 
 
 @dataclass(frozen=True)
@@ -83,13 +84,24 @@ class DeviceIndex:
         return sum(table.nbytes for table in self.tables) + self.targeting.nbytes
 
 
-def load_index(index: Index, device: torch.device, tile: int | None) -> DeviceIndex:
-    """Copy an index to the device; ``tile`` overrides the choice that each table makes."""
-    return DeviceIndex(_load_tables(index, device, tile), DeviceTargeting(index, device))
+def load_index(
+    index: Index, device: torch.device, tile: int | None = None, plain: bool = False
+) -> DeviceIndex:
+    """Copy an index to the device.
+
+    Args:
+        index: what to copy.
+        device: where to.
+        tile: overrides the choice that each table makes.
+        plain: whether row starts and tokens are unpacked here, so that no step has to.
+    """
+    return DeviceIndex(_load_tables(index, device, tile, plain), DeviceTargeting(index, device))
 
 
-def _load_tables(index: Index, device: torch.device, tile: int | None) -> tuple[DeviceTable, ...]:
-    starts = [load_starts(table.starts, device) for table in index.tables]
+def _load_tables(
+    index: Index, device: torch.device, tile: int | None, plain: bool
+) -> tuple[DeviceTable, ...]:
+    starts = [load_starts(table.starts, device, plain=plain) for table in index.tables]
     ended_above = False
     tables = []
     for step, table in enumerate(index.tables, 1):
@@ -97,13 +109,13 @@ def _load_tables(index: Index, device: torch.device, tile: int | None) -> tuple[
         counts = np.diff(table.plain_starts()).astype(np.float64)
         # Beams gather in wide rows, so rows count by how many entries they have.
         followed = float((counts**2).sum() / max(1.0, counts.sum()))
-        slots = tile or min(LARGEST_TILE, 1 << round(np.log2(max(1.0, followed))))
+        slots = tile or _tile_for(followed)
         tables.append(
             DeviceTable(
                 vocabulary=table.vocabulary,
                 widest=table.widest,
                 starts=starts[step - 1],
-                tokens=load_tokens(table, slots, device),
+                tokens=load_tokens(table, slots, device, plain=plain),
                 tile=slots,
                 mask=_mask(slots, device),
                 share=followed / table.vocabulary,
@@ -116,6 +128,11 @@ def _load_tables(index: Index, device: torch.device, tile: int | None) -> tuple[
         if not last:
             ended_above = ended_above or index.tables[step].starts.has_empty_row
     return tuple(tables)
+
+
+def _tile_for(followed: float) -> int:
+    """A power of two near the mean row; short rows are quicker one by one than padded."""
+    return 1 if followed < SHORT_ROW else min(LARGEST_TILE, 1 << round(np.log2(followed)))
 
 
 def _mask(tile: int, device: torch.device) -> Tensor:
