@@ -1,9 +1,11 @@
-"""One row of the quality tables: train a model on a data set, judge it, write a JSON of the run.
+"""Rows of the quality tables: train models on data sets, judge them, write a JSON of each run.
 
     python -m beamsieve_bench.quality --data letter-beauty --model deco-kd --seeds 3 --device cuda
 
-``deco-kd`` needs its teacher, a ``fused-gr`` of the same seed: it is trained first where the work
-folder does not hold it. Every model of a data set is trained with the same settings.
+``--data`` and ``--model`` take several, by commas. ``deco-kd`` needs its teacher, a ``fused-gr`` of
+the same seed, which is trained first. On a GPU all trainings of a command run side by side
+(``beamsieve_bench.fleet``) within ``--seconds``; elsewhere one after the other, each to its own end
+(:func:`beamsieve.models.train`). All models of a data set share their settings.
 """
 
 from __future__ import annotations
@@ -19,9 +21,14 @@ from typing import Any
 import numpy as np
 import torch
 
-from beamsieve.models.checkpoint import load_checkpoint
+from beamsieve.index import Index
+from beamsieve.models.checkpoint import Checkpoint, load_checkpoint
 from beamsieve.models.config import ModelConfig
-from beamsieve.models.training import TrainingSettings, train
+from beamsieve.models.family import make_model
+from beamsieve.models.sequences import ItemSids, join_rows, number
+from beamsieve.models.settings import TrainingSettings
+from beamsieve.models.training import train
+from beamsieve_bench.fleet import Trainee, train_all
 from beamsieve_bench.quality_data import NAMES, QualityData, load
 from beamsieve_bench.quality_measure import measure
 
@@ -32,91 +39,133 @@ MODELS: dict[str, dict[str, Any]] = {
     "deco-kd": {},
     "fused-gr-pointer": {"architecture": "fused-gr", "pointer": True},
     "deco-ce-pointer": {"pointer": True},
+    "deco-kd-pointer": {"pointer": True},
 }
-TEACHERS = {"deco-kd": "fused-gr"}
+TEACHERS = {"deco-kd": "fused-gr", "deco-kd-pointer": "fused-gr-pointer"}
 
 _SIZES = ModelConfig(
-    width=128, layers=4, heads=4, decoder_width=128, decoder_layers=2, longest=50, dropout=0.3
+    width=128, layers=2, heads=4, decoder_width=128, decoder_layers=1, longest=50, dropout=0.3
 )
 _SETTINGS = TrainingSettings(
-    epochs=80, batch=256, learning_rate=1.5e-3, warm_up_steps=200, drop_history=0.2, average=0.995,
-    weight_decay=0.05, patience=8, threads=1,
+    epochs=60, batch=512, learning_rate=2e-3, warm_up_steps=200, drop_history=0.2, average=0.995,
+    weight_decay=0.05, teacher_share=0.5, threads=1,
 )  # fmt: skip
 SIZES: dict[str, ModelConfig] = {
     "letter-beauty": _SIZES,
-    "minionerec-industrial": replace(_SIZES, width=64, layers=2, decoder_width=64),
-    "eshop-clothing": replace(_SIZES, width=64, layers=2, decoder_width=64, dropout=0.2),
-    "movietweetings": replace(_SIZES, width=96, layers=2, decoder_width=96),
+    "minionerec-industrial": replace(_SIZES, width=64, decoder_width=64, longest=20),
+    "eshop-clothing": replace(_SIZES, width=64, decoder_width=64, dropout=0.1),
+    "movietweetings": replace(_SIZES, width=64, decoder_width=64),
 }
 SETTINGS: dict[str, TrainingSettings] = {
     "letter-beauty": _SETTINGS,
-    "minionerec-industrial": replace(_SETTINGS, batch=64, drop_history=0.5, patience=15),
-    "eshop-clothing": replace(_SETTINGS, drop_history=0.0),
-    "movietweetings": replace(_SETTINGS, batch=64, drop_history=0.2),
+    "minionerec-industrial": replace(_SETTINGS, batch=64, drop_history=0.5, epochs=120),
+    "eshop-clothing": replace(_SETTINGS, drop_history=0.0, epochs=40),
+    "movietweetings": replace(_SETTINGS, batch=128),
 }
 
 
-def run(
-    data: QualityData,
-    model: str,
-    seed: int,
-    work: Path,
-    *,
-    sizes: ModelConfig,
-    settings: TrainingSettings,
-    backend: str,
-    rows: int | None = None,
-) -> dict[str, Any]:
-    """Train and judge one model of one seed; plain values."""
-    index = data.index()
-    checkpoint = work / f"{data.name}-{model}-{seed}.safetensors"
-    settings = replace(settings, seed=seed, validation_share=data.validation_share)
-    teacher = None
-    if model in TEACHERS:
-        teacher = work / f"{data.name}-{TEACHERS[model]}-{seed}.safetensors"
-        if not teacher.exists():
-            _train(data, TEACHERS[model], index, teacher, sizes, settings, None)
-    report = _train(data, model, index, checkpoint, sizes, settings, teacher)
-    began = time.monotonic()
-    judged = measure(
-        load_checkpoint(checkpoint, index, device=settings.device),
-        index,
-        data.judged_histories(rows),
-        backend=backend,
-    )
-    return {
-        "data": data.name,
-        "model": model,
-        "seed": seed,
-        "config": {**asdict(sizes), **MODELS[model]},
-        "settings": asdict(settings),
-        "training": {name: value for name, value in report.items() if name != "checkpoint"},
-        "backend": backend,
-        "device": torch.cuda.get_device_name() if "cuda" in settings.device else "cpu",
-        "torch": torch.__version__,
-        "seconds_of_measuring": time.monotonic() - began,
-        **judged,
-    }
+class Work:
+    """What a command is to do with one data set: its sizes, settings and index."""
+
+    def __init__(self, data: QualityData, device: str, changes: dict[str, Any]) -> None:
+        self.data = data
+        sizes = {name: value for name, value in changes.items() if hasattr(_SIZES, name)}
+        rest = {name: value for name, value in changes.items() if name not in sizes}
+        self.sizes = replace(SIZES[data.name], **sizes)
+        share = data.validation_share
+        self.settings = replace(SETTINGS[data.name], validation_share=share, device=device, **rest)
+        self.index: Index = data.index()
+        numbered = number(data.training_histories(), self.index)
+        self.sequences = join_rows(numbered, None)
+        counts = np.bincount(self.sequences.items, minlength=len(self.index.items))
+        most = np.argsort(-counts, kind="stable")[:100]
+        self.popular = tuple(self.index.items.list(most[counts[most] > 0]))
+        self.sids = ItemSids(self.index)
+
+    def config(self, model: str) -> ModelConfig:
+        """Sizes of a model."""
+        return replace(self.sizes, **MODELS[model])
+
+    def trainee(self, model: str, seed: int, teacher: Trainee | None) -> Trainee:
+        """A training on the device."""
+        torch.manual_seed(seed)
+        made = make_model(self.config(model), self.index.codebooks).to(self.settings.device)
+        settings = replace(self.settings, seed=seed)
+        name = f"{self.data.name}-{model}-{seed}"
+        taught = None if teacher is None else teacher.best
+        return Trainee(name, made, self.sids, self.sequences, settings, taught)
+
+    def row(self, model: str, seed: int, **rest: Any) -> dict[str, Any]:
+        """What every JSON of a run says first."""
+        return {
+            "data": self.data.name,
+            "model": model,
+            "seed": seed,
+            "config": asdict(self.config(model)),
+            "settings": asdict(replace(self.settings, seed=seed)),
+            "device": torch.cuda.get_device_name() if "cuda" in self.settings.device else "cpu",
+            "torch": torch.__version__,
+            **rest,
+        }
 
 
-def _train(
-    data: QualityData,
-    model: str,
-    index: Any,
-    checkpoint: Path,
-    sizes: ModelConfig,
-    settings: TrainingSettings,
-    teacher: Path | None,
-) -> dict[str, Any]:
-    return train(
-        data.training_histories(),
-        index,
-        checkpoint,
-        config=replace(sizes, **MODELS[model]),
-        settings=settings,
-        teacher=teacher,
-        progress=False,
-    ).as_dict()
+def side_by_side(
+    works: list[Work], models: list[str], seeds: list[int], seconds: float
+) -> list[tuple[Work, str, int, Checkpoint, dict[str, Any]]]:
+    """Train everything on the GPU: first what needs no teacher, then what does."""
+    torch.set_float32_matmul_precision("high")
+    teachers = {TEACHERS[model] for model in models if model in TEACHERS}
+    first = [m for m in MODELS if m not in TEACHERS and (m in models or m in teachers)]
+    second = [model for model in models if model in TEACHERS]
+    trained: dict[tuple[int, str, int], Trainee] = {}
+    share = len(first) / (len(first) + 1.3 * len(second))  # a teacher's forward costs as well
+    for wanted, part in ((first, share), (second, 1 - share)):
+        stage = {
+            (place, model, seed): work.trainee(
+                model, seed, trained.get((place, TEACHERS.get(model, ""), seed))
+            )
+            for place, work in enumerate(works)
+            for model in wanted
+            for seed in seeds
+        }
+        train_all([*stage.values()], part * seconds, lambda line: print(line, flush=True))
+        trained |= stage
+    return [
+        (
+            works[place],
+            model,
+            seed,
+            Checkpoint(trainee.best.eval(), works[place].index.fingerprint, works[place].popular),
+            trainee.report(),
+        )
+        for (place, model, seed), trainee in trained.items()
+        if model in models
+    ]
+
+
+def one_by_one(
+    works: list[Work], models: list[str], seeds: list[int], folder: Path
+) -> list[tuple[Work, str, int, Checkpoint, dict[str, Any]]]:
+    """Train everything with the library's own loop."""
+    found = []
+    for work in works:
+        for model in [*dict.fromkeys([*(TEACHERS.get(m, m) for m in models), *models])]:
+            for seed in seeds:
+                path = folder / f"{work.data.name}-{model}-{seed}.safetensors"
+                teacher = TEACHERS.get(model)
+                report = train(
+                    work.data.training_histories(),
+                    work.index,
+                    path,
+                    config=work.config(model),
+                    settings=replace(work.settings, seed=seed),
+                    teacher=teacher and folder / f"{work.data.name}-{teacher}-{seed}.safetensors",
+                    progress=False,
+                ).as_dict()
+                del report["checkpoint"]
+                if model in models:
+                    found.append((work, model, seed, load_checkpoint(path, work.index), report))
+    return found
 
 
 def summary(results: list[dict[str, Any]]) -> dict[str, Any]:
@@ -138,53 +187,47 @@ def summary(results: list[dict[str, Any]]) -> dict[str, Any]:
 def main(arguments: list[str] | None = None) -> None:
     """Run the benchmark from the command line."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
-    parser.add_argument("--data", required=True, help=f"{', '.join(NAMES)}, or a packed .npz")
+    parser.add_argument("--data", required=True, help=f"of {', '.join(NAMES)}, or packed .npz")
     parser.add_argument("--folder", type=Path, help="of the published files")
-    parser.add_argument("--model", required=True, help=f"of {', '.join(MODELS)}; or some, by comma")
+    parser.add_argument("--model", required=True, help=f"of {', '.join(MODELS)}")
     parser.add_argument("--seeds", type=int, default=3, help="0 up to this many")
     parser.add_argument("--seed", type=int, help="this one alone")
     parser.add_argument("--device", default="cpu")
+    parser.add_argument("--seconds", type=float, default=600.0, help="of training, on a GPU")
     parser.add_argument("--backend", help="config string of the engine; torch on --device if not")
     parser.add_argument("--rows", type=int, help="judge so many rows, evenly spread; all if not")
-    parser.add_argument("--work", type=Path, help="keep checkpoints here; nowhere if not")
     parser.add_argument("--out", type=Path, help="folder for a JSON of each run")
     parser.add_argument(
         "--set", action="append", default=[], metavar="NAME=VALUE", help="a setting or a size"
     )
     asked = parser.parse_args(arguments)
-    data = load(asked.data, asked.folder)
-    sizes, settings = SIZES[data.name], replace(SETTINGS[data.name], device=asked.device)
-    for text in asked.set:
-        name, _, value = text.partition("=")
-        value = value if name == "precision" else json.loads(value)
-        if hasattr(sizes, name):
-            sizes = replace(sizes, **{name: value})
+    changes = dict(text.split("=", 1) for text in asked.set)
+    changes = {n: v if n == "precision" else json.loads(v) for n, v in changes.items()}
+    works = [Work(load(n, asked.folder), asked.device, changes) for n in asked.data.split(",")]
+    models = asked.model.split(",")
+    seeds = [*range(asked.seeds)] if asked.seed is None else [asked.seed]
+    with tempfile.TemporaryDirectory() as folder:
+        if torch.device(asked.device).type == "cuda":
+            trained = side_by_side(works, models, seeds, asked.seconds)
         else:
-            settings = replace(settings, **{name: value})
-    seeds = range(asked.seeds) if asked.seed is None else [asked.seed]
-    with tempfile.TemporaryDirectory() as temporary:
-        work = asked.work or Path(temporary)
-        work.mkdir(parents=True, exist_ok=True)
-        for model in asked.model.split(","):
-            results = []
-            for seed in seeds:
-                results.append(
-                    run(
-                        data,
-                        model,
-                        seed,
-                        work,
-                        sizes=sizes,
-                        settings=settings,
-                        backend=asked.backend or f"torch:{asked.device}",
-                        rows=asked.rows,
-                    )
-                )
-                if asked.out:
-                    asked.out.mkdir(parents=True, exist_ok=True)
-                    target = asked.out / f"{data.name}-{model}-{seed}.json"
-                    target.write_text(json.dumps(results[-1], indent=1) + "\n")
-            print(json.dumps(summary(results)), flush=True)
+            trained = one_by_one(works, models, seeds, Path(folder))
+    backend = asked.backend or f"torch:{asked.device}"
+    results: dict[tuple[str, str], list[dict[str, Any]]] = {}
+    for work, model, seed, checkpoint, training in trained:
+        began = time.monotonic()
+        histories = work.data.judged_histories(asked.rows)
+        judged = measure(checkpoint, work.index, histories, backend=backend)
+        spent = time.monotonic() - began
+        row = work.row(
+            model, seed, training=training, backend=backend, seconds_of_measuring=spent, **judged
+        )
+        results.setdefault((work.data.name, model), []).append(row)
+        if asked.out:
+            asked.out.mkdir(parents=True, exist_ok=True)
+            target = asked.out / f"{work.data.name}-{model}-{seed}.json"
+            target.write_text(json.dumps(row, indent=1) + "\n")
+    for rows in results.values():
+        print(json.dumps(summary(rows)), flush=True)
 
 
 if __name__ == "__main__":

@@ -13,8 +13,7 @@ from beamsieve.engine import Engine
 from beamsieve.models.checkpoint import Checkpoint
 from beamsieve.models.data import Histories
 from beamsieve.models.free import LegalSids, search_freely
-from beamsieve.models.generator import Generator
-from beamsieve.models.scorer import BeamScorer, as_tensor
+from beamsieve.models.scorer import as_tensor
 from beamsieve.models.sequences import number
 from beamsieve.models.serving import Recommender
 
@@ -33,7 +32,7 @@ def measure(
     *,
     backend: str,
     width: int = 50,
-    batch: int = 256,
+    batch: int = 2048,
 ) -> dict[str, Any]:
     """Decode every history in three ways.
 
@@ -50,45 +49,89 @@ def measure(
         "score_first": Recommender(checkpoint, Engine(index, backend, normalize="all")),
     }
     first = ways["filter_first"]
-    model = first.model
-    assert isinstance(model, Generator)
-    ranks = {name: _Ranks() for name in (*ways, "popularity")}
-    overlaps: dict[int, list[float]] = {cut: [] for cut in OVERLAPS}
+    model, widths = first.model, [width] * first.model.levels
+    lists = ItemLists(index)
     counted = _Work(index)
     legal, illegal, free = LegalSids(index), 0, 0
-    popular = {str(item): rank for rank, item in enumerate(checkpoint.popular)}
-    sequences = number(histories, index).histories
-    for start in range(0, len(sequences), batch):
-        rows = range(start, min(start + batch, len(sequences)))
-        reading = first.read([sequences[row] for row in rows])
-        found = {}
+    numbered = number(histories, index)
+    found: dict[str, list[NDArray[np.int64]]] = {name: [] for name in ways}
+    # By length, so that little is padded; the order of the rows does not matter to a mean.
+    order = np.argsort(np.diff(numbered.histories.starts), kind="stable")
+    for start in range(0, len(order), batch):
+        rows = order[start : start + batch]
+        reading = first.read([numbered.histories[int(row)] for row in rows])
         for name, way in ways.items():
-            score = BeamScorer(model, reading)
-            asked: Any = counted.watch(score) if way is first else score
-            beams = way.engine.search(asked, [width] * model.levels, len(rows))
-            found[name] = [hits.items for hits in way.engine.results(beams, max(CUT_OFFS))]
+            score: Any = model.scorer(reading, widths)
+            if way is first:
+                score = counted.watch(score)
+            beams = way.engine.search(score, widths, len(rows))
+            found[name].append(lists(beams, max(CUT_OFFS)))
         tokens = search_freely(model, reading, width).tokens.cpu().numpy()
         free += tokens[..., 0].size
         illegal += int((~legal(tokens)).sum())
-        for place, row in enumerate(rows):
-            target = str(histories.target(row))
-            for name in ways:
-                ranks[name].add(_place(target, found[name][place]))
-            ranks["popularity"].add(popular.get(target))
-            for cut, shares in overlaps.items():
-                both = [{*found[name][place][:cut]} for name in ways]
-                shares.append(len(both[0] & both[1]) / max(1, *map(len, both)))
+    whole = {name: np.concatenate(parts) for name, parts in found.items()}
+    targets = numbered.targets[order]
+    popular = index.items.numbers(list(checkpoint.popular))[None, : max(CUT_OFFS)]
     return {
-        "rows": len(sequences),
-        **{name: kept.means() for name, kept in ranks.items()},
-        **{f"overlap_at_{cut}": float(np.mean(shares)) for cut, shares in overlaps.items()},
+        "rows": len(order),
+        **{name: ranked(items, targets) for name, items in whole.items()},
+        "popularity": ranked(np.repeat(popular, len(order), 0), targets),
+        **{
+            f"overlap_at_{cut}": shared(whole["filter_first"], whole["score_first"], cut)
+            for cut in OVERLAPS
+        },
         "illegal_free_share": illegal / free,
         **counted.result(),
     }
 
 
-def _place(target: str, items: list[Any]) -> int | None:
-    return next((place for place, item in enumerate(items) if str(item) == target), None)
+class ItemLists:
+    """From beams to the numbers of the items that they stand for, without a loop over rows.
+
+    Items come as ``engine.results`` lists them where no item has two semantic IDs.
+    """
+
+    def __init__(self, index: Index) -> None:
+        self._starts, self._numbers = index.leaf_items
+
+    def __call__(self, beams: Beams, count: int) -> NDArray[np.int64]:
+        """int64 [B, count], -1 where there is none."""
+        leaves = as_tensor(beams.rows, torch.device("cpu")).numpy()
+        starts = np.asarray(self._starts, np.int64)
+        sizes = np.where(leaves >= 0, np.diff(starts)[leaves], 0)
+        ends = sizes.cumsum(1)
+        places = np.arange(count)
+        # Of each place in the list, the beam whose items it falls among.
+        beam = (places[None, :, None] >= ends[:, None, :]).sum(2)
+        real = places < ends[:, -1:]
+        beam = np.minimum(beam, leaves.shape[1] - 1)
+        before = np.take_along_axis(ends - sizes, beam, 1)
+        first = starts[np.maximum(np.take_along_axis(leaves, beam, 1), 0)]
+        numbers = np.asarray(self._numbers, np.int64)
+        at = np.where(real, first + places - before, 0)
+        return np.where(real, numbers[at], -1)
+
+
+def ranked(items: NDArray[np.int64], targets: NDArray[np.int64]) -> dict[str, float]:
+    """Recall and NDCG of one relevant item per row, at every cut-off."""
+    hit = items == targets[:, None]
+    places = np.where(hit.any(1), hit.argmax(1), math.inf)
+    gains = 1 / np.log2(2 + places)
+    found: dict[str, float] = {}
+    for cut in CUT_OFFS:
+        found[f"recall_at_{cut}"] = float((places < cut).mean())
+        found[f"ndcg_at_{cut}"] = float(np.where(places < cut, gains, 0).mean())
+    return found
+
+
+def shared(one: NDArray[np.int64], other: NDArray[np.int64], cut: int) -> float:
+    """The mean share of their first ``cut`` items that two lists have in common."""
+    both = np.zeros(len(one), np.int64)
+    for place in range(cut):
+        item = one[:, place : place + 1]
+        both += ((item == other[:, :cut]) & (item >= 0)).any(1)
+    longest = np.maximum((one[:, :cut] >= 0).sum(1), (other[:, :cut] >= 0).sum(1))
+    return float((both / np.maximum(longest, 1)).mean())
 
 
 class _Work:
@@ -100,7 +143,7 @@ class _Work:
         self._valid = np.zeros(index.length, np.int64)
         self._all = np.zeros(index.length, np.int64)
 
-    def watch(self, score: BeamScorer) -> Any:
+    def watch(self, score: Any) -> Any:
         """The same scorer, counted."""
 
         def counted(step: int, beams: Beams) -> Any:
@@ -120,23 +163,3 @@ class _Work:
             "work_saved": [float(share) for share in saved],
             "work_saved_in_all": float(1 - self._valid.sum() / max(1, self._all.sum())),
         }
-
-
-class _Ranks:
-    """Recall and NDCG of one relevant item per row."""
-
-    def __init__(self) -> None:
-        self._places: list[float] = []
-
-    def add(self, place: int | None) -> None:
-        """``place`` counts from 0; None where the target was not found."""
-        self._places.append(math.inf if place is None else place)
-
-    def means(self) -> dict[str, float]:
-        places = np.array(self._places)
-        gains = 1 / np.log2(2 + places)
-        found: dict[str, float] = {}
-        for cut in CUT_OFFS:
-            found[f"recall_at_{cut}"] = float((places < cut).mean())
-            found[f"ndcg_at_{cut}"] = float(np.where(places < cut, gains, 0).mean())
-        return found

@@ -1,16 +1,33 @@
 """The quality benchmark on a data set of a few items: what its rows hold, and that they add up."""
 
 import json
+from collections.abc import Iterator
 from dataclasses import replace
 
 import numpy as np
 import pytest
+import torch
 
+from beamsieve.catalog import Catalog
+from beamsieve.engine import Engine
 from beamsieve.errors import InputError
+from beamsieve.index import Index
 from beamsieve.models.config import ModelConfig
 from beamsieve.models.sequences import Sequences
 from beamsieve_bench import generation_time, quality
+from beamsieve_bench.fleet import _thinned
 from beamsieve_bench.quality_data import QualityData, load, pack
+from beamsieve_bench.quality_measure import ItemLists, measure, ranked, shared
+
+
+@pytest.fixture(autouse=True)
+def one_thread() -> Iterator[None]:
+    """The models are tiny, and a second thread only waits for the first."""
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(threads)
+
 
 SIZES = ModelConfig(width=16, layers=1, heads=2, decoder_width=16, decoder_layers=1, longest=6)
 
@@ -51,13 +68,12 @@ def test_one_command_trains_teacher_and_model_and_judges_them(tmp_path, monkeypa
     monkeypatch.setitem(quality.SIZES, "letter-beauty", SIZES)
     settings = replace(quality.SETTINGS["letter-beauty"], epochs=2, batch=16)
     monkeypatch.setitem(quality.SETTINGS, "letter-beauty", settings)
-    work, out = tmp_path / "work", tmp_path / "out"
+    out = tmp_path / "out"
     words = ["--data", str(tmp_path / "d.npz"), "--model", "deco-kd", "--seeds", "2"]
-    quality.main([*words, "--work", str(work), "--out", str(out), "--set", "patience=5"])
+    quality.main([*words, "--out", str(out), "--set", "patience=5"])
     mean = json.loads(capsys.readouterr().out)
     runs = [json.loads(path.read_text()) for path in sorted(out.glob("*.json"))]
     assert [run["seed"] for run in runs] == mean["seeds"] == [0, 1]
-    assert (work / "letter-beauty-fused-gr-1.safetensors").exists()
     for run in runs:
         assert run["rows"] == 40
         assert run["settings"]["patience"] == 5
@@ -83,3 +99,54 @@ def test_generation_is_timed_for_every_model(tmp_path, monkeypatch):
     rows = json.loads((tmp_path / "generation.json").read_text())
     assert [row["model"] for row in rows] == ["flat-gr", "fused-gr", "deco"]
     assert all(row["read_ms"] > 0 and row["search_ms"] > 0 for row in rows)
+
+
+def test_side_by_side_trainings_learn_as_the_library_does(monkeypatch):
+    monkeypatch.setitem(quality.SIZES, "letter-beauty", replace(SIZES, dropout=0.0))
+    changes = {"epochs": 20, "batch": 8, "learning_rate": 1e-2, "warm_up_steps": 10}
+    work = quality.Work(a_data_set(), "cpu", {**changes, "average": 0.9})
+    trained = quality.side_by_side([work], ["deco-kd"], [0], 60.0)
+    assert [model for _, model, *_ in trained] == ["deco-kd"]
+    for _, _, _, checkpoint, report in trained:
+        assert report["epochs"] == 20
+        assert report["validation_loss"] < 2.3  # a model that knows nothing costs ln 24 = 3.18
+        judged = measure(checkpoint, work.index, work.data.judged_histories(), backend="torch:cpu")
+        assert judged["filter_first"]["recall_at_5"] > 0.4
+
+
+def test_lists_of_items_are_those_of_the_engine():
+    sids = np.random.default_rng(1).integers(0, 3, (30, 3))  # many items share a semantic ID
+    index = Index.build(Catalog.from_arrays(sids, codebooks=3))
+    engine = Engine(index, "torch:cpu")
+    logits = torch.randn(3, 4, 3, generator=torch.Generator().manual_seed(0))
+    beams = engine.search(lambda step, beams: logits[step - 1, :, None].expand(
+        4, beams.width, 3), [2, 4, 6], 4)  # fmt: skip
+    for count in (3, 10, 40):
+        found = ItemLists(index)(beams, count)
+        wanted = [index.items.numbers(hits.items) for hits in engine.results(beams, count)]
+        for row, numbers in zip(found, wanted, strict=True):
+            assert row[row >= 0].tolist() == numbers.tolist()
+
+
+def test_ranks_and_overlaps():
+    items = np.array([[3, 1, 2], [4, 5, -1]])
+    found = ranked(items, np.array([1, 9]))
+    assert found["recall_at_5"] == 0.5
+    assert found["ndcg_at_5"] == pytest.approx(0.5 / np.log2(3))
+    assert shared(items, np.array([[1, 3, 7], [4, 5, -1]]), 2) == 1.0
+    assert shared(items, np.array([[1, 3, 7], [4, 6, 5]]), 3) == pytest.approx((2 / 3 + 2 / 3) / 2)
+
+
+def test_thinned_sequences_keep_their_order_and_one_item_at_least():
+    numbers = torch.tensor([[1, 2, 3, 4], [5, 6, -1, -1], [7, -1, -1, -1], [-1, -1, -1, -1]])
+    torch.manual_seed(0)
+    lengths = set()
+    for _ in range(50):
+        for row, before in zip(_thinned(numbers, 0.5).tolist(), numbers.tolist(), strict=True):
+            kept = [item for item in row if item >= 0]
+            assert row == kept + [-1] * (4 - len(kept))
+            assert kept == [item for item in before if item in kept]
+            assert kept or before[0] < 0
+            lengths.add(len(kept))
+    assert lengths == {0, 1, 2, 3, 4}
+    assert _thinned(numbers, 0.0) is numbers

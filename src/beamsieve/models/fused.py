@@ -175,7 +175,8 @@ def block_causal(length: int, more: int, device: torch.device) -> Tensor:
     """
     place = torch.arange(length, device=device)
     history = torch.cat([place, place.repeat_interleave(more)])
-    code = torch.cat([place.new_full((length,), -1), place.new_tensor(range(more)).repeat(length)])
+    order = torch.arange(more, device=device)
+    code = torch.cat([place.new_full((length,), -1), order.repeat(length)])
     to_history = (code[None] < 0) & (history[None] <= history[:, None])
     own = (code[None] >= 0) & (history[None] == history[:, None]) & (code[None] <= code[:, None])
     return to_history | own

@@ -1,0 +1,307 @@
+"""Many small trainings side by side on one GPU, each step of each in a CUDA graph.
+
+A small model keeps a large GPU busy for microseconds a kernel, and most of a step is then the wait
+for the next one to be started. Here every training has its data on the device and its steps in
+graphs, one per length of history, and all of them take turns on streams of their own: one process,
+so their kernels run beside each other. What is trained is what :func:`beamsieve.models.train`
+trains: the same models, losses, optimizer, average of weights and held-out items. It differs in the
+order of the batches, in that one training's random numbers are not repeatable, and in that no state
+is written. On a CPU the same steps run without graphs.
+"""
+
+from __future__ import annotations
+
+import copy
+import time
+from collections.abc import Callable, Sequence
+from contextlib import nullcontext
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from beamsieve.models.batches import Batch, hold_out, pad, padded
+from beamsieve.models.losses import spelling_loss
+from beamsieve.models.model import Model
+from beamsieve.models.sequences import ItemSids, Sequences
+from beamsieve.models.settings import TrainingSettings
+
+_SHARES = (0.35, 0.6, 0.8, 0.93, 0.98, 1.0)
+"""Histories up to these quantiles of length are trained together."""
+_VALIDATED = 4096
+"""Held-out histories that decide which weights are kept."""
+
+
+@dataclass
+class _Bucket:
+    """Training sequences of nearly one length, and the step that trains on some of them."""
+
+    numbers: Tensor  # int64 [n + 1, T]; the last row is empty
+    chosen: Tensor  # int64 [B]; what the step reads
+    graph: Any = None
+
+    @property
+    def steps(self) -> int:
+        return -(-(len(self.numbers) - 1) // len(self.chosen))
+
+
+class Trainee:
+    """One training.
+
+    Args:
+        name: what to call it.
+        model: to be trained, on the device.
+        sids: of the index's items.
+        sequences: what is learnt from.
+        settings: as for ``train``; epochs are an upper limit, patience and minutes do not count.
+        teacher: on the device, or None.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        model: Model,
+        sids: ItemSids,
+        sequences: Sequences,
+        settings: TrainingSettings,
+        teacher: Model | None = None,
+    ) -> None:
+        self.name, self.settings, self.teacher = name, settings, teacher
+        self.device = torch.device(settings.device)
+        self.model = model.train()
+        self.average = copy.deepcopy(model).eval().requires_grad_(False)
+        self.best = copy.deepcopy(self.average)
+        self.best_loss = torch.full((), torch.inf, device=self.device)
+        self.best_epoch = torch.zeros((), device=self.device)
+        self.step_number = torch.zeros((), device=self.device)
+        self.rate = torch.zeros((), device=self.device)
+        self.epoch = 0
+        self.stream: Any = None
+        if self.device.type == "cuda":
+            self.stream = torch.cuda.Stream()  # type: ignore[no-untyped-call]
+        self.random = np.random.default_rng(settings.seed)
+        learnt, held = hold_out(
+            sequences, settings.validation_share, settings.seed, model.config.longest
+        )
+        everything = sids.first(np.arange(len(sids.path_starts) - 1))
+        empty = np.full((1, everything.shape[1]), -1)
+        self.sids = torch.from_numpy(np.concatenate([everything, empty])).to(self.device)
+        self.buckets = self._buckets(learnt)
+        self.held = self._held(held, model.config.longest)
+        parameters = list(model.parameters())
+        capturable = {"fused": True, "capturable": True} if self.stream else {}
+        self.optimizer = torch.optim.AdamW(
+            [
+                {
+                    "params": [p for p in parameters if p.ndim > 1],
+                    "weight_decay": settings.weight_decay,
+                },
+                {"params": [p for p in parameters if p.ndim <= 1], "weight_decay": 0.0},
+            ],
+            lr=self.rate if self.stream else settings.learning_rate,
+            betas=(0.9, 0.98),
+            **capturable,
+        )
+        self.todo: list[tuple[int, Tensor]] = []
+
+    def _buckets(self, learnt: Sequences) -> list[_Bucket]:
+        lengths = np.diff(learnt.starts)
+        edges = sorted({int(np.quantile(lengths, share, method="higher")) for share in _SHARES})
+        places = self.settings.batch * float(lengths.mean())
+        buckets, before = [], 0
+        for edge in edges:
+            rows = np.flatnonzero((lengths > before) & (lengths <= edge))
+            before = edge
+            numbers = padded(learnt, rows)
+            numbers = np.concatenate([numbers, np.full((1, numbers.shape[1]), -1)])
+            size = min(len(rows), max(8, int(places / edge)))
+            buckets.append(
+                _Bucket(
+                    torch.from_numpy(numbers).to(self.device),
+                    torch.zeros(size, dtype=torch.int64, device=self.device),
+                )
+            )
+        return buckets
+
+    def _held(self, held: list[Any], longest: int) -> list[Batch]:
+        held = sorted(held[:: max(1, len(held) // _VALIDATED)], key=len)
+        batches = []
+        for start in range(0, len(held), 1024):
+            chosen = held[start : start + 1024]
+            histories = [sequence[:-1][-longest:] for sequence in chosen]
+            batches.append(
+                Batch(
+                    self.sids[torch.from_numpy(pad(histories)).to(self.device)],
+                    self.sids[torch.tensor([int(s[-1]) for s in chosen], device=self.device)],
+                    torch.arange(len(chosen), device=self.device),
+                    torch.tensor([len(h) for h in histories], device=self.device),
+                )
+            )
+        return batches
+
+    def prepare(self) -> None:
+        """Capture every bucket's step, and undo what its rehearsals did.
+
+        Raises:
+            RuntimeError: a step cannot be captured.
+        """
+        if self.stream is None:
+            return
+        before = [p.detach().clone() for p in self.model.parameters()]
+        pool = torch.cuda.graph_pool_handle()
+        for bucket in self.buckets:
+            self.stream.wait_stream(torch.cuda.current_stream())
+            with torch.cuda.stream(self.stream):
+                for _ in range(2):
+                    self._train(bucket)
+            torch.cuda.current_stream().wait_stream(self.stream)
+            self.optimizer.zero_grad(set_to_none=True)
+            bucket.graph = torch.cuda.CUDAGraph()
+            with torch.cuda.graph(bucket.graph, pool=pool, stream=self.stream):
+                self._train(bucket)
+        torch.cuda.synchronize()
+        with torch.no_grad():
+            for own, old, average in zip(
+                self.model.parameters(), before, self.average.parameters(), strict=True
+            ):
+                own.copy_(old)
+                average.copy_(old)
+            for state in self.optimizer.state.values():
+                for value in state.values():
+                    value.zero_()
+            self.step_number.zero_()
+
+    def advance(self, steps: int) -> None:
+        """Some steps; at the end of an epoch, a look at the held-out items."""
+        with nullcontext() if self.stream is None else torch.cuda.stream(self.stream):
+            for _ in range(steps):
+                if not self.todo:
+                    if self.epoch >= self.settings.epochs:
+                        return
+                    self._shuffle()
+                place, chosen = self.todo.pop()
+                bucket = self.buckets[place]
+                bucket.chosen.copy_(chosen)
+                if bucket.graph is None:
+                    self._train(bucket)
+                else:
+                    bucket.graph.replay()
+                if not self.todo:
+                    self.epoch += 1
+                    self._validate()
+
+    @property
+    def done(self) -> bool:
+        """Whether all epochs are over."""
+        return not self.todo and self.epoch >= self.settings.epochs
+
+    def _shuffle(self) -> None:
+        todo = []
+        for place, bucket in enumerate(self.buckets):
+            count, size = len(bucket.numbers) - 1, len(bucket.chosen)
+            order = np.full(bucket.steps * size, count)  # the empty row fills up the last batch
+            order[:count] = self.random.permutation(count)
+            rows = torch.from_numpy(order.reshape(-1, size)).to(self.device)
+            todo += [(place, piece) for piece in rows]
+        self.todo = [todo[n] for n in self.random.permutation(len(todo))]
+
+    def _train(self, bucket: _Bucket) -> None:
+        """One step of the optimizer, without a wait for the device."""
+        settings = self.settings
+        numbers = _thinned(bucket.numbers[bucket.chosen], settings.drop_history)
+        sids = self.sids[numbers]
+        count, length = numbers.shape
+        rows = torch.arange(count, device=self.device).repeat_interleave(length)
+        places = torch.arange(length, device=self.device).repeat(count)
+        batch = Batch(sids[:, :-1], sids.flatten(0, 1), rows, places)
+        kept = (numbers >= 0).sum().clamp(min=1)
+        taught = None
+        if self.teacher is not None:
+            with torch.no_grad():
+                taught = self.teacher.logits(batch)
+        loss = spelling_loss(
+            self.model.logits(batch),
+            batch.targets,
+            label_smoothing=settings.label_smoothing,
+            teacher=taught,
+            teacher_share=settings.teacher_share,
+        ) * (numbers.numel() / kept)
+        self.optimizer.zero_grad(set_to_none=True)
+        torch.autograd.backward(loss)
+        nn.utils.clip_grad_norm_(self.model.parameters(), 1.0, foreach=True)
+        with torch.no_grad():
+            self.step_number += 1
+            warm = (self.step_number / settings.warm_up_steps).clamp(max=1.0)
+            self.rate.copy_(warm * settings.learning_rate)
+            if self.stream is None:
+                for group in self.optimizer.param_groups:
+                    group["lr"] = float(self.rate)
+            self.optimizer.step()
+            decay = (self.step_number / (self.step_number + 10)).clamp(max=settings.average)
+            averages: list[Tensor] = [*self.average.parameters()]
+            weights: list[Tensor] = [*self.model.parameters()]
+            towards = [*torch._foreach_sub(weights, averages)]
+            torch._foreach_mul_(towards, 1 - decay)
+            torch._foreach_add_(averages, towards)
+
+    @torch.no_grad()
+    def _validate(self) -> None:
+        """Keep the averaged weights where they are the best so far; decided on the device."""
+        losses = [
+            spelling_loss(self.average.logits(batch), batch.targets) * len(batch.targets)
+            for batch in self.held
+        ]
+        loss = torch.stack(losses).sum() / sum(len(batch.targets) for batch in self.held)
+        better = loss < self.best_loss
+        self.best_loss.copy_(torch.where(better, loss, self.best_loss))
+        epoch = torch.full_like(self.best_epoch, self.epoch)
+        self.best_epoch.copy_(torch.where(better, epoch, self.best_epoch))
+        for best, now in zip(self.best.parameters(), self.average.parameters(), strict=True):
+            best.copy_(torch.where(better, now, best))
+
+    def report(self) -> dict[str, Any]:
+        """Plain values of what was done."""
+        return {
+            "epochs": self.epoch,
+            "steps": int(self.step_number),
+            "validation_loss": float(self.best_loss),
+            "best_epoch": int(self.best_epoch),
+            "parameters": sum(p.numel() for p in self.model.parameters()),
+        }
+
+
+def train_all(
+    trainees: Sequence[Trainee], seconds: float, say: Callable[[str], None] = lambda line: None
+) -> None:
+    """All of them in turns, until all are done or the time is up."""
+    began = time.monotonic()
+    for trainee in trainees:
+        trainee.prepare()
+    say(f"{len(trainees)} captured in {time.monotonic() - began:.1f} s")
+    turn = 0
+    while time.monotonic() - began < seconds and not all(t.done for t in trainees):
+        for trainee in trainees:
+            trainee.advance(8)
+        if turn % 4 == 0 and torch.cuda.is_available():
+            torch.cuda.synchronize()  # the host must not run far ahead of the clock
+        turn += 1
+    if torch.cuda.is_available():
+        torch.cuda.synchronize()
+    for trainee in trainees:
+        say(f"{trainee.name}: {trainee.report()} at {time.monotonic() - began:.1f} s")
+
+
+def _thinned(numbers: Tensor, drop: float) -> Tensor:
+    """Padded sequences [B, T] with items left out, each with the chance ``drop``; one stays."""
+    if not drop:
+        return numbers
+    real = numbers >= 0
+    luck = torch.rand(numbers.shape, device=numbers.device)
+    luckiest = torch.where(real, luck, -1.0).argmax(1, keepdim=True)
+    kept = (luck >= drop).scatter(1, luckiest, True) & real
+    length = numbers.shape[1]
+    places = torch.where(kept, kept.cumsum(1) - 1, length)
+    thinned = numbers.new_full((len(numbers), length + 1), -1).scatter(1, places, numbers)
+    return thinned[:, :length]
