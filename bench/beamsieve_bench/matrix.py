@@ -73,6 +73,7 @@ def measure(options: argparse.Namespace) -> Run:
             budget=options.budget,
             ceilings=limits,
             without=frozenset(options.without),
+            clock=time.process_time if options.clock == "processor" else time.perf_counter,
             deadline=began + options.limit,
             data={} if options.data is None else {"data": str(options.data)},
         )
@@ -151,6 +152,8 @@ def parser() -> OneLineParser:
     add("--hidden", type=int, help="size of hidden states")
     add("--rounds", type=int, help="how often each contestant is timed")
     add("--budget", type=float, help="seconds per cell, roughly")
+    add("--clock", choices=("wall", "processor"), default="wall", help="processor: time that this "
+        "process spent, where the machine has other work; with one thread")  # fmt: skip
     add("--threads", type=int, help="PyTorch's threads on the CPU")
     add("--keep-going", action="store_true", help="leave a backend out that is not right, in "
         "place of measuring nothing; the exit code is 1 all the same")  # fmt: skip
@@ -190,6 +193,8 @@ def understood(asked: OneLineParser, arguments: Sequence[str] | None) -> argpars
         value = getattr(options, name)
         if value is not None and value < 1:
             asked.error(f"--{name} is {value}; it must be at least 1")
+    if options.clock == "processor" and (options.device != "cpu" or options.threads != 1):
+        asked.error("--clock processor is for --device cpu --threads 1")
     if not options.backends or not options.workloads:
         asked.error("at least one backend and one workload must be named")
     if not options.device.startswith(("cpu", "cuda")):

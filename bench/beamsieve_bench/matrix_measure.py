@@ -22,7 +22,7 @@ from beamsieve_bench.matrix_contestants import (
 from beamsieve_bench.matrix_gate import open_engine, right_on_the_catalog
 from beamsieve_bench.matrix_rows import Row, quantiles, reproduce_line
 from beamsieve_bench.matrix_sources import Source
-from beamsieve_bench.matrix_timing import timed_phases, timed_rounds
+from beamsieve_bench.matrix_timing import Clock, timed_phases, timed_rounds
 from beamsieve_bench.matrix_work import least_work
 from beamsieve_bench.stage import Inputs, say
 
@@ -41,6 +41,7 @@ class Settings:
         budget: seconds per cell, roughly.
         ceilings: what the machine can do.
         without: baselines to leave out.
+        clock: what plain calls on a processor are timed with.
         deadline: of ``time.monotonic``: no cell begins later.
         data: the options that name real catalogs, for the reproduce lines.
     """
@@ -52,6 +53,7 @@ class Settings:
     budget: float
     ceilings: Mapping[str, float]
     without: frozenset[str]
+    clock: Clock
     deadline: float
     data: Mapping[str, str]
 
@@ -170,22 +172,23 @@ def measure_cell(
         settings.device,
         {one.name: one.capturable for one in running},
         settings.budget,
+        settings.clock,
     )
     for one in running:
         if not taken[one.name] or min(taken[one.name]) <= 0:
             raise GateError(f"{one.name} took no time in {cell}; nothing was measured.")
-        phases = _by_phase(one, settings.device) if detailed else {}
+        phases = _by_phase(one, settings) if detailed else {}
         times = taken[one.name]
         found.rows.append(
             _row(source, cell, settings, one, times, timed[one.name], valid, phases, inputs)
         )
 
 
-def _by_phase(one: Contestant, device: torch.device) -> dict[str, list[float]]:
+def _by_phase(one: Contestant, settings: Settings) -> dict[str, list[float]]:
     """Per phase and step, its milliseconds; a backend's projection without the filter before it."""
     laps: dict[str, list[float]] = {name: [] for name in PHASES}
     pending: dict[str, float] = dict.fromkeys(PHASES, 0.0)
-    for name, milliseconds in timed_phases(one.phases, device):
+    for name, milliseconds in timed_phases(one.phases, settings.device, clock=settings.clock):
         if not name:
             continue
         pending[name] += milliseconds

@@ -45,7 +45,8 @@ class Row:
         normalize: the normalizer; a baseline's own.
         share: the part of the items that targeting lets through; None without targeting.
         sweep: "grid", or what varied; several joined by "+".
-        timed: "graph" (replays of a CUDA graph) or "calls".
+        timed: "graph" (replays of a CUDA graph), "calls", or "processor" (calls, by the time that
+            the process spent on them).
         rounds: how many times are behind the quantiles.
         p20: milliseconds per search of the batch; one in five was quicker.
         p50: the median.

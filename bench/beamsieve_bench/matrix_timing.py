@@ -1,8 +1,9 @@
 """Clocks of the matrix: rounds in turns, phases of a step, and what the machine can do at most.
 
-On a processor a round is timed with ``perf_counter``. On a GPU it is timed with CUDA events:
-replays of a captured graph where the contestant can be captured, plain calls, waits included, where
-not.
+On a processor a round is timed with ``perf_counter``, or with the time that the process spent on
+it, which counts what its threads did and nothing that other processes did. On a GPU it is timed
+with CUDA events: replays of a captured graph where the contestant can be captured, plain calls,
+waits included, where not.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from beamsieve_bench.baselines import Mark
 from beamsieve_bench.gpu_timing import captured
 
 Work = Callable[[], Any]
+Clock = Callable[[], float]
 REPLAYS = 5
 """Graph replays one behind the other in a round, so that the first one's gap counts for little."""
 FEWEST = 3
@@ -29,6 +31,7 @@ def timed_rounds(
     device: torch.device,
     capturable: Mapping[str, bool],
     budget: float,
+    clock: Clock = time.perf_counter,
 ) -> tuple[dict[str, list[float]], dict[str, str]]:
     """Run everyone in every round, so that whatever else the machine does meets all alike.
 
@@ -41,14 +44,15 @@ def timed_rounds(
         device: where the work is done.
         capturable: who can be captured in a CUDA graph.
         budget: seconds for all of it, roughly.
+        clock: what plain calls on a processor are timed with.
 
     Returns:
-        the milliseconds of each, and how each was timed: "graph", "calls", or "calls: " and why it
-        could not be captured.
+        the milliseconds of each, and how each was timed: "graph", "calls", "processor" (calls, by
+        processor time), or "calls: " and why it could not be captured.
     """
     cuda = device.type == "cuda"
     graphs: dict[str, torch.cuda.CUDAGraph] = {}
-    timed = dict.fromkeys(works, "calls")
+    timed = dict.fromkeys(works, "processor" if clock is time.process_time else "calls")
     kept: list[Any] = []  # a graph's results live as long as the graph is replayed
     strides = {}
     for name, work in works.items():
@@ -77,9 +81,9 @@ def timed_rounds(
             elif cuda:
                 taken[name] += _between_events(work, 1)
             else:
-                began = time.perf_counter()
+                began = clock()
                 work()
-                taken[name].append((time.perf_counter() - began) * 1e3)
+                taken[name].append((clock() - began) * 1e3)
     return taken, timed
 
 
@@ -99,7 +103,10 @@ def _event() -> torch.cuda.Event:
 
 
 def timed_phases(
-    run: Callable[[Mark], object], device: torch.device, repeats: int = 3
+    run: Callable[[Mark], object],
+    device: torch.device,
+    repeats: int = 3,
+    clock: Clock = time.perf_counter,
 ) -> list[tuple[str, float]]:
     """What ``run`` did between its marks, in milliseconds: (name, least of all repeats), in order.
 
@@ -118,7 +125,7 @@ def timed_phases(
                 event.record()
                 marks.append((name, event))
             else:
-                marks.append((name, time.perf_counter()))
+                marks.append((name, clock()))
 
         if cuda:
             torch.cuda.synchronize()

@@ -85,6 +85,13 @@ def test_the_line_of_a_row_measures_that_row_again(suite, tmp_path):
     assert [other.key for other in Run.read(again).rows] == [row.key]
 
 
+def test_processor_time_can_be_counted_in_place_of_wall_time(suite, tmp_path):
+    path = tmp_path / "run.json"
+    words = ("--clock", "processor", "--threads", "1", "--output", str(path))
+    assert run(TINY, *words) == 0
+    assert {row.timed for row in Run.read(path).rows} == {"processor"}
+
+
 def test_the_table_is_tidy(suite, tmp_path):
     path = tmp_path / "run.csv"
     assert run(TINY, "--output", str(path), "--normalizers", "catalog,all") == 0
@@ -242,6 +249,7 @@ def test_what_is_not_there_is_a_bad_argument(suite, arguments, says, capsys):
         ("--shares few", "'few' is no number"),
         ("--rounds 0", "--rounds is 0"),
         ("--device tpu", "--device is 'tpu'"),
+        ("--clock processor --threads 2", "--clock processor is for"),
         ("--output run.xls", "must end in one of"),
         ("--output nowhere/run.json", "the folder nowhere does not exist"),
     ],

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import importlib.util
 import json
 import os
 import re
 import shlex
 import subprocess
 import sys
+import tomllib
 from pathlib import Path
 
 import numpy as np
@@ -20,7 +22,6 @@ from beamsieve.catalog import Catalog
 from beamsieve.index import Index
 
 ROOT = Path(__file__).parents[2]
-SCRIPTS = Path(sys.executable).parent
 DOCUMENTS = [*ROOT.glob("*.md"), *ROOT.glob("docs/*.md")]
 NAMES = [str(path.relative_to(ROOT)) for path in DOCUMENTS]
 
@@ -40,15 +41,14 @@ def commands(path: Path) -> list[list[str]]:
     ]
 
 
-# Run by tests of their own, or by CI itself.
+# Pages whose commands run as they stand, one after the other, but for these, and where those run.
+RUN_IN_ORDER = ("cli.md", "operate.md")
 RUN_ELSEWHERE = {
-    "demo",
-    "demo --quick --json",
-    "conformance torch:cpu --quick",
-    "bench matrix --quick --workloads items.safetensors --batches 4 --widths 16 --output run.json",
-    "bench report run.json report.html",
-    "bench compare run.json run.json --against unconstrained",
-    "bench stage --items 20000 --beams 16 --rounds 3",
+    "demo": "tests/demo, by its parts: two minutes",
+    "demo --quick --json": "tests/demo",
+    "conformance torch:cpu --quick": "dev.py test",
+    "bench matrix --quick --workloads items.safetensors --output run.json": ".ci/bench",
+    "bench stage --items 20000 --beams 16 --rounds 3": "tests/bench/test_stage.py",
 }
 ONE_THREAD = {**os.environ, "OMP_NUM_THREADS": "1"}
 
@@ -66,6 +66,9 @@ def sample(tmp_path: Path) -> Path:
     histories = [
         {"user": n, "history": items[n : n + 3], "target": items[n + 3]} for n in range(60)
     ]
+    run = json.loads((ROOT / "bench/results/matrix/cpu-2-cores.json").read_text("utf-8"))
+    run["rows"] = [row for row in run["rows"] if row["workload"] == "real:Beauty"]
+    (tmp_path / "run.json").write_text(json.dumps(run))
     (tmp_path / "histories.jsonl").write_text("\n".join(map(json.dumps, histories)))
     return tmp_path
 
@@ -108,19 +111,59 @@ def test_every_option_that_a_document_shows_exists(path):
                 assert word in options | {"--debug", "--help"}, f"beamsieve {shlex.join(words)}"
 
 
-def test_the_commands_of_the_guide_run_in_order(sample):
-    for words in commands(ROOT / "docs" / "cli.md"):
-        if shlex.join(words) in RUN_ELSEWHERE:
-            continue
-        done = subprocess.run(
-            [SCRIPTS / "beamsieve", *words],
-            cwd=sample,
-            env=ONE_THREAD,
-            capture_output=True,
-            text=True,
-            check=False,
-        )
-        assert done.returncode == 0, f"beamsieve {shlex.join(words)}\n{done.stderr}"
+# Reads lines of words; one process for all commands, as most of their time would be imports.
+RUN_ALL = """
+import json, sys
+from beamsieve.cli import app
+for line in sys.stdin:
+    words = json.loads(line)
+    try:
+        app(words)
+    except SystemExit as ended:
+        if ended.code:
+            sys.exit(f"beamsieve {' '.join(words)} ended with {ended.code}")
+"""
+
+
+@pytest.mark.parametrize("name", RUN_IN_ORDER)
+def test_the_commands_of_a_guide_run_in_order(name, sample):
+    words = [w for w in commands(ROOT / "docs" / name) if shlex.join(w) not in RUN_ELSEWHERE]
+    assert words
+    done = subprocess.run(
+        [sys.executable, "-c", RUN_ALL],
+        input="\n".join(map(json.dumps, words)),
+        cwd=sample,
+        env=ONE_THREAD,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+
+
+def test_what_runs_elsewhere_is_still_in_a_guide():
+    shown = {shlex.join(words) for name in RUN_IN_ORDER for words in commands(ROOT / "docs" / name)}
+    assert RUN_ELSEWHERE.keys() <= shown
+
+
+@pytest.mark.parametrize("path", DOCUMENTS, ids=NAMES)
+def test_every_module_that_a_document_runs_exists_and_has_its_options(path):
+    text = path.read_text("utf-8")
+    for module, rest in re.findall(r"python -m (beamsieve\w*(?:\.\w+)+)([^`\n#]*)", text):
+        found = importlib.util.find_spec(module)
+        assert found is not None, f"{path.name}: python -m {module}"
+        assert found.origin is not None
+        source = Path(found.origin).read_text("utf-8")
+        for option in re.findall(r"(?<!\S)--[\w-]+", rest):
+            assert f'"{option}"' in source, f"{path.name}: python -m {module} {option}"
+
+
+@pytest.mark.parametrize("path", DOCUMENTS, ids=NAMES)
+def test_blocks_of_data_can_be_read(path):
+    for block in blocks(path, "toml"):
+        tomllib.loads(block)
+    for block in blocks(path, "json"):
+        json.loads(block)
 
 
 @pytest.mark.parametrize("path", DOCUMENTS, ids=NAMES)
