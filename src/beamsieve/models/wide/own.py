@@ -7,7 +7,8 @@ The ways differ in what a reordering of beams moves, and in what a step reads an
 - ``fused``: the same cache; one kernel reads the product, writes keys and values, attends.
 - ``paged``: keys and values in blocks that stay where they are; only ids are copied (section 4.3).
 - ``in_place``: the products of all steps are the blocks, so nothing is written at all; and the
-  first layer, whose input is the last token's embedding alone, is looked up by token.
+  first layer, whose input is the last token's embedding alone, is looked up by token: its product,
+  and up to the first token everything before the cross-attention.
 - ``plain``: as ``in_place``, in PyTorch.
 """
 
@@ -71,6 +72,11 @@ class OwnAttention(ABC):
     @abstractmethod
     def _reordered(self, tokens: Tensor, parents: Tensor, before: int) -> Tensor:
         """After ``rows`` and ``t`` are the new ones."""
+
+    def opened(self) -> tuple[Tensor, Tensor] | None:
+        """The rows' residual stream and queries behind the first layer's self-attention, where
+        these can be looked up."""
+        return None
 
     @abstractmethod
     def product(self, layer: int) -> Tensor:
@@ -197,6 +203,14 @@ class InPlaceOwn(PagedOwn):
     def __init__(self, weights: WideWeights, capacity: int, kind: OwnKind = "in_place") -> None:
         self.kind = kind
         super().__init__(weights, capacity)
+
+    def opened(self) -> tuple[Tensor, Tensor] | None:
+        """Up to the first token they depend on it alone."""
+        if self.t > 2:
+            return None
+        ids = self._first_ids[:, self.t - 1].contiguous()
+        x, asked = self.weights.opened
+        return x.index_select(0, ids), asked.index_select(0, ids)
 
     def product(self, layer: int) -> Tensor:
         """This step's part of the blocks."""

@@ -203,13 +203,17 @@ class WideScorer:
         own, how = self._own, self.weights.products
         pending = None
         for number, layer in enumerate(self.weights.layers):
-            product = None
-            if number >= own.first_layer:
-                product = own.product(number)
-                how.product(how.normed(x, pending), layer.own_in, out=product)
-            mixed = own.attend(number, product)
-            pending = how.add(x, how.activation(mixed), layer.own_out)
-            asked = how.product(how.normed(x, pending), layer.query)
+            found = own.opened() if number == 0 else None
+            if found is not None:
+                x, asked = found
+            else:
+                product = None
+                if number >= own.first_layer:
+                    product = own.product(number)
+                    how.product(how.normed(x, pending), layer.own_in, out=product)
+                mixed = own.attend(number, product)
+                pending = how.add(x, how.activation(mixed), layer.own_out)
+                asked = how.product(how.normed(x, pending), layer.query)
             pending = how.add(x, how.activation(self._ask(number, asked)), layer.context_out)
             fed = how.relu(how.normed(x, pending), layer.feed_in, layer.feed_bias)
             pending = how.add(x, fed, layer.feed_out)

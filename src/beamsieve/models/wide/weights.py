@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from beamsieve.errors import InputError
+from beamsieve.models.wide import laws
 from beamsieve.models.wide.config import WideConfig
 from beamsieve.models.wide.products import ProductKind, Products, Weight, make_products
 
@@ -59,6 +60,9 @@ class WideWeights:
         first_table: [1 + sum of V_l, 3 * W]; the first layer's product behind ``start`` and behind
             each token, since it depends on nothing else.
         bases: int32 [L]; where each level's part of it begins.
+        opened: the residual stream [1 + V_1, d] and the cross-attention's queries [1 + V_1, W] of
+            the first layer behind ``start`` and behind each token of the first level: up to there
+            no context has been seen, so they are the same for every request.
     """
 
     config: WideConfig
@@ -70,6 +74,7 @@ class WideWeights:
     heads: tuple[Tensor, ...]
     first_table: Tensor
     bases: Tensor
+    opened: tuple[Tensor, Tensor]
 
     @property
     def dtype(self) -> torch.dtype:
@@ -123,6 +128,8 @@ def weights_of(
     codes = tuple((code.weight * scale).to(dtype).contiguous() for code in model.codes)
     inputs = torch.cat([start, *codes])
     first = how.product(how.normed(inputs.clone(), None), layers[0].own_in)
+    shape = (model.config.heads, model.config.head_width)
+    opened = _opened(inputs[: 1 + model.codebooks[0]], first.view(-1, 3, *shape), layers[0], how)
     return WideWeights(
         model.config,
         model.codebooks,
@@ -133,7 +140,26 @@ def weights_of(
         tuple(after(model.norm.weight, head.weight).contiguous() for head in model.heads),
         first,
         torch.tensor(_bases(model.codebooks), dtype=torch.int32, device=start.device),
+        opened,
     )
+
+
+def _opened(
+    inputs: Tensor, products: Tensor, layer: LayerWeights, how: Products
+) -> tuple[Tensor, Tensor]:
+    """Row 0 has read ``start`` alone, every other row ``start`` and its token."""
+    ids = torch.arange(len(inputs), dtype=torch.int32, device=inputs.device)[:, None]
+    attend = laws.in_place
+    if how.kernels:
+        from beamsieve.models.wide import calls
+
+        attend = calls.in_place
+    alone = attend(products, ids[:1], 1)
+    both = attend(products, torch.cat([torch.zeros_like(ids), ids], 1)[1:].contiguous(), 2)
+    mixed = torch.cat([alone, both]).reshape(len(inputs), -1)
+    x = inputs.clone()
+    pending = how.add(x, how.activation(mixed), layer.own_out)
+    return x, how.product(how.normed(x, pending), layer.query)
 
 
 def _check(model: Wide, dtype: torch.dtype, products: ProductKind, *, kernels: bool) -> None:
