@@ -17,7 +17,7 @@ from safetensors.numpy import save_file
 
 from beamsieve.catalog import Catalog
 from beamsieve.errors import IndexFileError, InputError
-from beamsieve.index import Index
+from beamsieve.index import Index, files
 
 SIDS = [[0, 3, -1], [0, 1, 2], [5, 0, 0], [5, 0, 0], [7, -1, -1], [5, 0, 70], [5, 0, 1]]
 ITEMS = ["ä", "b", "c", "d", "e", "f", "b"]
@@ -316,3 +316,18 @@ def test_what_is_no_path_is_refused(index: Index) -> None:
         index.save(None)  # type: ignore[arg-type]
     with pytest.raises(IndexFileError, match="None is no path"):
         Index.load(None)  # type: ignore[arg-type]
+
+
+def test_a_large_array_is_checked_piece_by_piece(tmp_path, monkeypatch):
+    monkeypatch.setattr(files, "_PIECE_BYTES", 64)
+    array = np.arange(100)
+    path = tmp_path / "large.safetensors"
+    files.write_file(path, {}, {"numbers": array})
+    read = files.read_file(path).arrays["numbers"]
+    assert read.tolist() == array.tolist()
+    held = path.read_bytes()
+    for place in (1, 300, 800):
+        path.write_bytes(held[:-place] + bytes([held[-place] ^ 1]) + held[len(held) - place + 1 :])
+        with pytest.raises(IndexFileError, match="array numbers was altered"):
+            files.read_file(path)
+        files.read_file(path, verify=False)

@@ -78,7 +78,8 @@ class ItemIds(Sequence[ItemId]):
 
     def take(self, numbers: ArrayLike) -> ItemIds:
         """The ids of these item numbers, as another column."""
-        return ItemIds(self.values.take(pa.array(np.asarray(numbers, np.int64))))
+        places = np.ascontiguousarray(numbers, np.int64)
+        return ItemIds(self.values.take(ItemIds.numbered(places).values))
 
     def list(self, numbers: ArrayLike) -> list[ItemId]:
         """The ids of these item numbers."""

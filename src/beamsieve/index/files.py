@@ -3,7 +3,8 @@
 The header's metadata has one entry, ``beamsieve-index``: a JSON object with the format version,
 what the arrays are (codebooks, counts, fingerprint), an xxh3 checksum of every array, and one of
 the header itself. (One entry, as safetensors writes several in any order, and equal indexes give
-equal files.) No pickle is read or written.
+equal files.) The checksum of an array of more than 16 MiB is that of its pieces' checksums: 16 MiB
+each, the last one shorter, so that threads may take one each. No pickle is read or written.
 """
 
 from __future__ import annotations
@@ -12,8 +13,7 @@ import json
 import mmap as memory_map
 import os
 import struct
-from collections.abc import Mapping
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -25,6 +25,7 @@ from numpy.typing import NDArray
 from safetensors import SafetensorError, safe_open
 from safetensors.numpy import save_file
 
+from beamsieve import parallel
 from beamsieve.aside import written_aside
 from beamsieve.catalog.validate import Progress
 from beamsieve.errors import IndexFileError
@@ -32,6 +33,7 @@ from beamsieve.errors import IndexFileError
 KEY = "beamsieve-index"
 VERSION = 2
 _LENGTH_BYTES = 8
+_PIECE_BYTES = 16 << 20
 _DTYPES = {
     "I8": np.int8,
     "U8": np.uint8,
@@ -75,7 +77,7 @@ def write_file(
     about = {
         "version": VERSION,
         "index": description,
-        "checksums": {name: xxhash.xxh3_128_hexdigest(_bytes(plain[name])) for name in plain},
+        "checksums": _checksums(plain),
     }
     about["checksum"] = _header_checksum(about, plain)
     report("writing the index", 1, 2)
@@ -248,16 +250,39 @@ def _verify(
     checksums: Mapping[str, str],
     progress: Progress | None,
 ) -> None:
+    def report(done: int, total: int) -> None:
+        if progress is not None:
+            progress("verifying the index", done, total)
+
+    for name, found in _checksums(arrays, report).items():
+        if checksums.get(name) != found:
+            raise IndexFileError(
+                f"{path}: array {name} was altered; copy or build the index again."
+            )
+
+
+def _checksums(
+    arrays: Mapping[str, NDArray[Any]], done: Callable[[int, int], None] | None = None
+) -> dict[str, str]:
+    """The checksum of every array, in the order of names."""
     names = sorted(arrays)
-    with ThreadPoolExecutor() as pool:
-        found = pool.map(lambda name: xxhash.xxh3_128_hexdigest(_bytes(arrays[name])), names)
-        for done, (name, checksum) in enumerate(zip(names, found, strict=True), 1):
-            if checksums.get(name) != checksum:
-                raise IndexFileError(
-                    f"{path}: array {name} was altered; copy or build the index again."
-                )
-            if progress is not None:
-                progress("verifying the index", done, len(names))
+    pieces = [
+        (name, *piece)
+        for name in names
+        for piece in parallel.pieces(arrays[name].nbytes, _PIECE_BYTES) or [(0, 0)]
+    ]
+
+    def digest(piece: tuple[str, int, int]) -> bytes:
+        name, first, last = piece
+        return bytes(xxhash.xxh3_128_digest(_bytes(arrays[name])[first:last]))
+
+    parts: dict[str, list[bytes]] = {name: [] for name in names}
+    for (name, _, _), one in zip(pieces, parallel.run(digest, pieces, None, done), strict=True):
+        parts[name].append(one)
+    return {
+        name: own[0].hex() if len(own) == 1 else xxhash.xxh3_128_hexdigest(b"".join(own))
+        for name, own in parts.items()
+    }
 
 
 def _header_checksum(about: Mapping[str, Any], arrays: Mapping[str, NDArray[Any]]) -> str:

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
@@ -84,7 +85,6 @@ def load_index(
         codebooks = tuple(about["codebooks"])
         layout = lay_out(read_attributes(about["attributes"]))
         targeted = len(layout.attributes) > 0
-        items = arrays.get("items")
         parts = IndexParts(
             tables=tuple(
                 _table(step, vocabulary, about["tables"][step - 1], arrays)
@@ -92,7 +92,7 @@ def load_index(
             ),
             codebooks=codebooks,
             end_token=about["end_token"],
-            items=ItemIds(text_column("items", arrays) if items is None else pa.array(items)),
+            items=_item_ids(arrays),
             leaf_starts=arrays.get("leaf_items.starts"),
             leaf_numbers=arrays.get("leaf_items.numbers"),
             titles=text_column("titles", arrays) if "titles.offsets" in arrays else None,
@@ -102,6 +102,15 @@ def load_index(
         return parts, (about["fingerprint"], about["sid_fingerprint"]), about["leaves"]
     except (KeyError, IndexError, TypeError, CatalogError, pa.ArrowException) as error:
         raise IndexFileError(f"{path}: an array or a field is missing: {error}.") from error
+
+
+def _item_ids(arrays: Mapping[str, NDArray[Any]]) -> ItemIds:
+    items = arrays.get("items")
+    if items is None:
+        return ItemIds(text_column("items", arrays))
+    if items.dtype != np.int64 or items.ndim != 1:
+        raise TypeError("items are no 64-bit integers")
+    return ItemIds.numbered(items)
 
 
 def _about_table(table: StepTable) -> dict[str, Any]:
