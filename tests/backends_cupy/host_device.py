@@ -37,9 +37,7 @@ ARGUMENTS = {
     "list_candidates": "Listing",
     "tile_slots": "Slots",
     "select_slots": "Slots",
-    "split_float32": "Split",
     "split_halves": "Halves",
-    "product_tiles": "Product",
     "add_nudge": "Nudge",
     "filter_rows": "Filter",
     "rule_out": "Signatures",
@@ -151,8 +149,10 @@ class HostDevice:
             self._kernels[instance] = ctypes.PyDLL(str(library)).entry
         return self._kernels[instance]
 
-    def multiply(self, left, right, out, shape, dtype, workspace, *, tf32=False) -> None:
+    def multiply(self, left, right, out, shape, dtype, workspace) -> None:
         rows, columns, depth = shape
+        if dtype == "float16":
+            left, right = left.view(np.float16), right.view(np.float16)
         a = np.asarray(left).reshape(rows, depth).astype(np.float64)
         b = np.asarray(right).reshape(columns, depth).astype(np.float64)
         with np.errstate(all="ignore"):

@@ -19,8 +19,6 @@ SHARED = (
     "table.cuh",
     "step.cuh",
     "slots.cuh",
-    "opening.cuh",
-    "matrix.cuh",
 )
 """Shared parts in the order in which each may need the ones before it."""
 PROGRAMS = programs(

@@ -38,13 +38,13 @@ STEP = np.dtype(
         ("next", STARTS),
         *_named(
             (_POINTER, "child_leaf in_tokens in_scores in_rows in_finished in_count"),
-            (_POINTER, "hidden head bias logits bonus nudge mass eligible"),
+            (_POINTER, "hidden head bias logits left_units right_units bonus nudge mass eligible"),
             (_POINTER, "out_tokens out_scores out_keys out_rows out_parents out_finished"),
-            (_POINTER, "out_count scratch bounds lists masses meetings"),
+            (_POINTER, "out_count scratch groups bounds lists masses meetings"),
             (_LONG, "scratch_stride"),
             (_INT, "beams width decoded vocabulary hidden_size next_ends leaf_bytes bias_type"),
-            (_INT, "normalize capacity eligible_words last_level masked aligned"),
-            (_INT, "list_capacity tile tiles warps_per_beam staged"),
+            (_INT, "normalize capacity eligible_words last_level aligned"),
+            (_INT, "list_capacity tile tiles parts slots group warps_per_beam staged"),
         ),
     ],
     align=True,
@@ -72,38 +72,11 @@ SLOTS_IN = np.dtype(
     align=True,
 )
 
-SPLIT = np.dtype(
-    [("in", _POINTER), ("out", _POINTER), ("rows", _LONG), ("size", _INT), ("right", _INT)],
-    align=True,
-)
-
 HALVES = np.dtype(
     [
         *((name, _POINTER, 2) for name in ("in", "out", "units")),
         ("rows", _LONG, 2),
         ("size", _INT),
-    ],
-    align=True,
-)
-
-PRODUCT = np.dtype(
-    [
-        ("step", STEP),
-        ("opening", STEP),
-        *(
-            (name, _POINTER)
-            for name in (
-                *("left", "right", "left_units", "right_units", "written", "partial"),
-                *("groups", "row_meetings"),
-            )
-        ),
-        *(
-            (name, _INT)
-            for name in (
-                *("chunks", "column_blocks", "resident", "groups_per_lane", "tiles_per_group"),
-                "opens",
-            )
-        ),
     ],
     align=True,
 )
@@ -148,13 +121,11 @@ STRUCTURES = {
     "score_rows": STEP,
     "score_tiles": STEP,
     "open_tiles": STEP,
-    "product_tiles": PRODUCT,
     "split_halves": HALVES,
     "row_mass": STEP,
     "list_candidates": SLOTS_OUT,
     "tile_slots": SLOTS_IN,
     "select_slots": SLOTS_IN,
-    "split_float32": SPLIT,
     "add_nudge": NUDGE,
     "filter_rows": FILTER,
     "rule_out": SIGNATURES,

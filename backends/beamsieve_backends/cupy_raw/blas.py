@@ -19,7 +19,7 @@ WORKSPACE_BYTES = 32 << 20
 _TRANSPOSED, _PLAIN = 1, 0
 _FLOAT32 = 0
 _TYPES = {"float32": _FLOAT32, "float16": 2, "bfloat16": 14}  # cudaDataType
-_COMPUTE_32F, _COMPUTE_32F_FAST_TF32 = 68, 77  # cublasComputeType_t
+_COMPUTE_32F = 68  # cublasComputeType_t
 _ANY_ALGORITHM = -1
 
 
@@ -64,7 +64,6 @@ class Products:
         shape: tuple[int, int, int],
         dtype: str,
         *,
-        tf32: bool,
         stream: int,
         workspace: int,
     ) -> None:
@@ -76,7 +75,6 @@ class Products:
             out: address of float32 [rows, columns].
             shape: rows, columns, depth.
             dtype: of left and right.
-            tf32: whether float32 factors may be read as tf32 numbers.
             stream: where to run.
             workspace: address of WORKSPACE_BYTES bytes that this stream alone uses.
         """
@@ -110,7 +108,7 @@ class Products:
                 ctypes.c_void_p(out),
                 _FLOAT32,
                 columns,
-                _COMPUTE_32F_FAST_TF32 if tf32 else _COMPUTE_32F,
+                _COMPUTE_32F,
                 _ANY_ALGORITHM,
             ),
             "cublasGemmEx",

@@ -251,8 +251,6 @@ class CudaDevice:
         shape: tuple[int, int, int],
         dtype: str,
         workspace: Any,
-        *,
-        tf32: bool = False,
     ) -> None:
         """out[i, j] = left[i] . right[j]; ``shape`` is rows, columns, depth."""
         products = getattr(self._threads, "products", None)
@@ -264,7 +262,6 @@ class CudaDevice:
             self.address(out),
             shape,
             dtype,
-            tf32=tf32,
             stream=self.stream(),
             workspace=self.address(workspace),
         )

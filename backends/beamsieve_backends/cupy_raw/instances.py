@@ -10,14 +10,12 @@ from beamsieve_backends.cupy_raw.sources import expression
 _TRUTH = ("true", "false")
 _PARAMETERS: dict[str, tuple[tuple[str, ...], ...]] = {
     "score_rows": (tuple(CUDA_TYPES.values()), _TRUTH),
-    "product_tiles": (tuple(CUDA_TYPES.values()), _TRUTH),
     "score_tiles": (tuple(CUDA_TYPES.values()),),
     "open_tiles": (tuple(CUDA_TYPES.values()),),
     "row_mass": (tuple(CUDA_TYPES.values()),),
     "list_candidates": (tuple(CUDA_TYPES.values()),),
     "tile_slots": (),
     "select_slots": (),
-    "split_float32": (),
     "split_halves": (),
     "add_nudge": (),
     "filter_rows": (),

@@ -10,8 +10,6 @@ SHARED = ("common.cuh", "select.cuh", "table.cuh", "step.cuh")
 OWN = {
     "tile_slots": ("slots.cuh",),
     "select_slots": ("slots.cuh",),
-    "product_tiles": ("opening.cuh", "matrix.cuh"),
-    "open_tiles": ("opening.cuh",),
 }
 """What some kernels need besides."""
 

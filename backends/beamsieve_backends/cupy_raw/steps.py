@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from beamsieve.interface import Beams, Candidates, Normalize, StepInputs
-from beamsieve_backends.cupy_raw import arguments, product
+from beamsieve_backends.cupy_raw import arguments
 from beamsieve_backends.cupy_raw.beams import beam_fields, new_beams, out_fields
 from beamsieve_backends.cupy_raw.selection import (
     BOUND_BYTES,
@@ -35,8 +35,10 @@ SAFE_BYTES = 256 << 20
 ROWS_AT_ONCE = 128
 BLOCKS_AT_ONCE = 2
 """Blocks of score_rows or open_tiles that a multiprocessor holds: more would come after these."""
-FEW_BEAMS = 16
-"""Fewer beams than this would leave most of a block of product_tiles idle."""
+GROUPS_PER_PLACE = 16
+"""Groups of tiles per place to keep: so many make the bound nearly as sharp as single tiles do."""
+WORD_TILE, LIST_TILE = 64, 32
+"""Positions of a tile: a word of the bitmap, or an entry to a lane."""
 
 
 @dataclass(frozen=True)
@@ -123,18 +125,12 @@ class StepCall:
         inputs, table = self.inputs, self.table
         if inputs.hidden is not None and self._selective():
             self._rows(projected=True, dtype=inputs.hidden.dtype.name)
-        elif inputs.hidden is not None and self._fits_product():
-            self._product()
         else:
             dtype = self._logits()
-            expected = self.shape.M * table.mean
-            tile = self._tile()
+            tile = LIST_TILE if table.listed else WORD_TILE
             tiles = -(-table.positions // tile)
-            if (
-                self.shape.M == 1
-                or expected <= FEW_CANDIDATES
-                or self.shape.M * tiles < self.shape.W
-            ):
+            few = self.shape.M * table.mean <= FEW_CANDIDATES
+            if self.shape.M == 1 or few or self.shape.M * tiles < self.shape.W:
                 if self.normalize == "all":
                     self._masses(dtype)
                 self._rows(projected=False, dtype=dtype)
@@ -143,27 +139,6 @@ class StepCall:
         if self.device.capturing():
             self.work.keep(after, *self.held)
         return after
-
-    def _fits_product(self) -> bool:
-        """Whether the product can keep what is known of its tiles."""
-        inputs, shape = self.inputs, self.shape
-        if shape.M < FEW_BEAMS or inputs.bonus is not None or inputs.nudge is not None:
-            return False
-        return product.fits(self.device, self.table, inputs.hidden, inputs.head, shape.M, shape.W)
-
-    def _product(self) -> None:
-        """product_tiles, then open_tiles: the logits are written, and of few tiles read again."""
-        B, M = self.shape.B, self.shape.M
-        factors = tuple(self.device.contiguous(a) for a in (self.inputs.hidden, self.inputs.head))
-        self.held += factors
-        self.fields.update(open_fields(self.device, self.work, B))
-        opening_bytes = chooser_bytes(self.fields["capacity"]) + OPENED_BYTES
-        found = product.launch(
-            self.device, self.work, self.table, self.fields, factors, (B, M), opening_bytes
-        )
-        if found is not None:
-            self.fields.update(found)
-            self._open("float32")
 
     def _selective(self) -> bool:
         """Whether to score the valid tokens only; the plan's word counts where there is one."""
@@ -214,38 +189,45 @@ class StepCall:
         )
         self.fields.update(hidden_size=size, aligned=int(aligned))
 
-    def _tile(self) -> int:
-        """Positions per tile: few enough that tiles outnumber the width."""
-        tile = 128
-        if self.table.listed:
-            tile = min(128, max(32, power_of_two(int(self.table.mean / 4))))
-        while tile > 32 and self.shape.M * -(-self.table.positions // tile) < 2 * self.shape.W:
-            tile //= 2
-        return tile
-
     def _tiles(self, dtype: str, tile: int, tiles: int) -> None:
-        """score_tiles: one pass over the logits."""
+        """score_tiles: one pass over the logits; then open_tiles."""
         B, M = self.shape.B, self.shape.M
-        # About eight tiles to a warp. The batch has no say here either: see _selective.
-        share = min(WARPS, power_of_two(-(-tiles // 8)))
+        together = 1 if self.table.listed else 2
+        chunks = -(-tiles // together)
+        # About eight pieces to a part. The batch has no say here, as it must not change how a
+        # request's numbers are rounded; a beam's parts may all have one warp, the sum is the same.
+        parts = min(WARPS, power_of_two(-(-chunks // 8)))
+        warps = self.device.multiprocessors * WARPS * BLOCKS_AT_ONCE
+        share = parts if B * M < warps else 1
+        group = 1
+        while group < 8 and M * tiles >= 2 * group * GROUPS_PER_PLACE * self.shape.W:
+            group *= 2
+        slots = together * -(-chunks // parts)
+        slots = -(-slots // group) * group
         size = 4 if dtype == "float32" else 2
         aligned = self.table.vocabulary % 4 == 0 and self.fields["logits"] % (4 * size) == 0
+        take, address = self.work.take, self.device.address
         self.fields.update(
-            scratch=self.device.address(self.work.take("scratch", B * M * tiles, np.float32)),
+            scratch=address(take("scratch", B * M * tiles, np.float32)),
             scratch_stride=M * tiles,
             **open_fields(self.device, self.work, B),
-            masses=self.device.address(self.work.take("masses", 2 * B * M, np.float32)),
+            masses=address(take("masses", 2 * B * M, np.float32)),
+            groups=address(take("groups", B * M * parts * slots // group, np.float32)),
             aligned=int(aligned),
             tile=tile,
             tiles=tiles,
+            parts=parts,
+            slots=slots,
+            group=group,
             warps_per_beam=share,
         )
         values = arguments.structure(arguments.STEP, **self.fields)
-        kind = arguments.CUDA_TYPES[dtype]
         # No more blocks than run at once; they go from beam to beam.
-        blocks = max(1, min(-(-M * share // WARPS), self.device.multiprocessors * 2 // B))
-        grid = (blocks, B)
-        self.device.launch("score_tiles", grid, BOUND_BYTES, values, kind)
+        most = self.device.multiprocessors * BLOCKS_AT_ONCE // B
+        blocks = max(1, min(-(-M * share // WARPS), most))
+        self.device.launch(
+            "score_tiles", (blocks, B), BOUND_BYTES, values, arguments.CUDA_TYPES[dtype]
+        )
         self._open(dtype)
 
     def _open(self, dtype: str) -> None:
@@ -315,11 +297,9 @@ class StepCall:
         # Whole blocks of rows: small products of other shapes would be rounded in another order.
         padded_rows = -(-rows // ROWS_AT_ONCE) * ROWS_AT_ONCE
         logits = self.work.take("logits", padded_rows * vocabulary, np.float32)
-        tf32 = dtype == "float32"
-        if tf32:
-            hidden = self._split(hidden, rows, padded_rows, size, "hidden")
-            head = self._split(head, vocabulary, vocabulary, size, "head")
-            size *= 3
+        if dtype == "float32":
+            hidden, head = self._split((hidden, head), (rows, vocabulary), padded_rows, size)
+            dtype, size = "float16", size * 3
         elif padded_rows > rows:
             whole = self.work.take("hidden", padded_rows * size, hidden.dtype)
             whole[: rows * size] = hidden.reshape(-1)
@@ -331,26 +311,34 @@ class StepCall:
             (padded_rows, vocabulary, size),
             dtype,
             self.work.product(),
-            tf32=tf32,
         )
         self.fields["logits"] = self.device.address(logits)
         return "float32"
 
-    def _split(self, array: Any, rows: int, padded_rows: int, size: int, which: str) -> Any:
-        out = self.work.take(f"split {which}", padded_rows * size * 3, np.float32)
-        blocks = min(-(-rows * size // 512), self.device.multiprocessors * 8)
-        self.device.launch(
-            "split_float32",
-            (blocks,),
-            0,
-            arguments.structure(
-                arguments.SPLIT,
-                **{"in": self.device.address(array), "out": self.device.address(out)},
-                rows=rows,
-                size=size,
-                right=int(which == "head"),
-            ),
+    def _split(
+        self, factors: tuple[Any, Any], rows: tuple[int, int], padded_rows: int, size: int
+    ) -> tuple[Any, Any]:
+        """split_halves: float32 factors as float16 parts side by side, and their units."""
+        address, take = self.device.address, self.work.take
+        out = (
+            take("left halves", 3 * padded_rows * size, np.uint16),
+            take("right halves", 3 * rows[1] * size, np.uint16),
         )
+        units = [
+            address(take(name, count, np.float32))
+            for name, count in zip(("left units", "right units"), rows, strict=True)
+        ]
+        blocks = max(1, min(-(-sum(rows) // WARPS), self.device.multiprocessors * 4))
+        values = arguments.structure(
+            arguments.HALVES,
+            **{"in": [address(factor) for factor in factors]},
+            out=[address(array) for array in out],
+            units=units,
+            rows=rows,
+            size=size,
+        )
+        self.device.launch("split_halves", (blocks,), 0, values)
+        self.fields.update(left_units=units[0], right_units=units[1])
         return out
 
     def _masses(self, dtype: str) -> None:

@@ -46,7 +46,7 @@ __global__ void __launch_bounds__(THREADS) list_candidates(const __grid_constant
                 }
             }
             if (found >= 0 && is_eligible(step, beam, static_cast<u32>(p))) {
-                const float logit = or_dead(number(static_cast<const T*>(step.logits)[beam * step.vocabulary + v]) + bias_of(step, v));
+                const float logit = logit_of<T>(step, beam, v);
                 token = static_cast<int>(v);
                 score = score_of(step, step.in_scores[beam], logit, __ldcg(step.mass + beam), beam, v);
                 entry = found;

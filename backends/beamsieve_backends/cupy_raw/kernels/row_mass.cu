@@ -17,7 +17,6 @@ __global__ void __launch_bounds__(THREADS) row_mass(const __grid_constant__ Step
     const bool live = m < step.in_count[b] && !step.in_finished[beam];
     Mass sum;
     if (live) {
-        const T* const logits = static_cast<const T*>(step.logits) + beam * step.vocabulary;
         const bool listed = is_listed(step) && step.normalize != NORMALIZE_ALL;
         const i64 row = step.in_rows[beam];
         const Range range = range_of(step.table.starts, row);
@@ -29,7 +28,7 @@ __global__ void __launch_bounds__(THREADS) row_mass(const __grid_constant__ Step
                 if (!listed) counts = is_valid(step.table, row, p);
                 if (step.normalize == NORMALIZE_ELIGIBLE) counts = counts && is_eligible(step, beam, p);
             }
-            if (counts) sum.add(or_dead(number(logits[v]) + bias_of(step, v)));
+            if (counts) sum.add(logit_of<T>(step, beam, v));
         }
     }
     sum = sum.across_warp();

@@ -168,9 +168,9 @@ __global__ void __launch_bounds__(THREADS, 2) score_rows(const __grid_constant__
                 }
             }
         } else if (wanted) {
-            logit = number(static_cast<const T*>(step.logits)[(first_beam + m) * step.vocabulary + token]);
+            logit = logit_of<T>(step, first_beam + m, token);
         }
-        if (wanted) logit = or_dead(logit + bias_of(step, token));
+        if (Projected && wanted) logit = or_dead(logit + bias_of(step, token));
         if (candidate < end) numbers[candidate] = logit;
     }
 

@@ -2,58 +2,92 @@
 //
 //     for b, m: mass[m] = log-sum-exp of the beam's denominator                  # spread over the blocks
 //               best[m, tile] = score[m] + (largest candidate logit in tile - mass[m])
-//     for b:    bound[b] = the interval that holds the width-th best tile        # the block that ends last
+//     for b:    bound[b] = the interval that holds the width-th best group       # the block that ends last
 //
-// open_tiles is the second pass. Grid (blocks per request, B); `warps_per_beam` warps share a beam, a
-// block has WARPS of them. A tile is `tile` positions of one beam: tokens in the bitmap layout,
-// entries in the list layout. With bonus or nudge the tiles are read twice: the best of a tile is
-// then known only after `mass`. Workspace: scratch_stride >= M * tiles floats per request; `masses`
-// [B, M]; `bounds` [B]. M * tiles * tile < 2^32.
+// open_tiles is the second pass. A tile is `tile` positions of one beam: 64 tokens in the bitmap layout
+// (a word of the bitmap), 32 entries in the list layout. A group is `group` tiles of a beam: the best
+// of a group is a candidate too, and so many keys are enough for a sharp bound.
+//
+// The tiles of a beam are dealt to `parts` parts, `together` neighbours at a time; parts are summed one
+// after the other, so that the sum is the same whether a beam has a warp for each part or one for
+// all (`warps_per_beam`). Grid (blocks per request, B). With bonus or nudge the tiles are read twice: the
+// best of a tile is then known only after `mass`. Workspace: scratch_stride >= M * tiles floats per
+// request; `groups` [B, M, parts * slots / group]; `masses` [B, M]; `bounds` [B]. M * tiles * tile < 2^32.
 
-// What the lanes of a warp see of one tile: `valid` positions count for the denominator, `kept` ones
-// are candidates.
-struct Seen {
-    Mass mass;
-    float largest = never();
-    __device__ __forceinline__ void add(float logit, bool counts, bool kept) {
-        if (counts) mass.add(logit);
-        if (kept) largest = fmaxf(largest, logit);
-    }
+constexpr float LOG2_E = 1.4426950408889634f;
+constexpr int TILES_AHEAD = 4;
+
+// A beam as the warps see it.
+struct Beam {
+    i64 beam;   // b * M + m
+    i64 row;
+    i64 start;  // first entry (list layout)
+    u32 size;   // positions
 };
 
-// One pass over the warp's tiles of a live beam. Both return the lane's part of the mass, and leave the
+// Adds x[i], the same tile's or chunk's in every lane, to a running sum whose `largest` all lanes share.
+template <int N>
+__device__ __forceinline__ void add_to_mass(Mass& mass, const float (&x)[N], float largest) {
+    if (largest > mass.largest) {
+        mass.sum *= quick_exp2((mass.largest - largest) * LOG2_E);
+        mass.largest = largest;
+    }
+    if (mass.largest == never()) return;
+    const float offset = -mass.largest * LOG2_E;
+#pragma unroll
+    for (int i = 0; i < N; ++i) mass.sum += quick_exp2(fmaf(x[i], LOG2_E, offset));
+}
+
+// The largest of each half of a warp.
+__device__ __forceinline__ float half_warp_max(float x) {
+#pragma unroll
+    for (int by = 8; by > 0; by >>= 1) x = fmaxf(x, __shfl_xor_sync(EVERY_LANE, x, by));
+    return x;
+}
+
+// One part of a live beam's tiles. All of these return the lane's share of the mass, and leave the
 // tiles' largest candidate logits in `best`.
 //
-// The usual case, at the speed of memory: bitmap layout, tiles of 128, whole vectors, no bias, and a
-// denominator of valid or of eligible tokens. The warp shares one running maximum, which changes
-// seldom once a few tiles were seen; an invalid token is -inf, and exp makes it 0.
+// The usual case, at the speed of memory: bitmap layout, whole vectors, no bias, and a denominator of
+// valid or of eligible tokens. A chunk is two tiles, four tokens to a lane. An invalid token is -inf,
+// and exp makes it 0.
 template <class T, bool AllKept>
-__device__ __forceinline__ Mass quick_tiles(const Step& step, const T* logits, i64 row, i64 beam, int part, float* best) {
-    const u8* const valid_bits = reinterpret_cast<const u8*>(step.table.bitmap + row * step.table.words);
-    const u8* const kept_bits = reinterpret_cast<const u8*>(step.eligible + beam * step.eligible_words);
-    const bool narrowed = step.normalize == NORMALIZE_ELIGIBLE;
-    const int share = step.warps_per_beam, tiles = step.tiles;
+__device__ __forceinline__ Mass read_words(const Step& step, const Beam& beam, int part, float* best) {
+    const T* const logits = static_cast<const T*>(step.logits) + beam.beam * step.vocabulary;
+    const u8* const valid_bits = reinterpret_cast<const u8*>(step.table.bitmap + beam.row * step.table.words);
+    const u8* const kept_bits = reinterpret_cast<const u8*>(step.eligible + beam.beam * step.eligible_words);
+    const bool narrowed = step.normalize == NORMALIZE_ELIGIBLE, scaled = step.left_units != nullptr;
+    const float left_unit = scaled ? step.left_units[beam.beam] : 1.0f;
+    const int parts = step.parts, chunks = (step.tiles + 1) / 2;
     const u32 vocabulary = step.vocabulary;
-    constexpr float LOG2_E = 1.4426950408889634f;
-    constexpr int AHEAD = 4;
-    Mass mass;  // `largest` is the same in all lanes
+    Mass mass;
 #pragma unroll 1
-    for (int t = part; t < tiles; t += share * AHEAD) {
-        float x[AHEAD][4];
-        u32 valid[AHEAD], kept[AHEAD];
+    for (int c = part; c < chunks; c += parts * TILES_AHEAD) {
+        float x[TILES_AHEAD][4];
+        u32 valid[TILES_AHEAD], kept[TILES_AHEAD];
 #pragma unroll
-        for (int k = 0; k < AHEAD; ++k) {
-            const u32 p = static_cast<u32>(t + k * share) * 128 + lane_id() * 4;
+        for (int k = 0; k < TILES_AHEAD; ++k) {
+            const u32 p = static_cast<u32>(c + k * parts) * 128 + lane_id() * 4;
             valid[k] = kept[k] = 0;
             if (p < vocabulary) {
                 load4(logits + p, x[k]);
                 valid[k] = valid_bits[p >> 3] >> (p & 4);
                 if (!AllKept) kept[k] = kept_bits[p >> 3] >> (p & 4);
+            } else {
+                x[k][0] = x[k][1] = x[k][2] = x[k][3] = 0.0f;
             }
         }
 #pragma unroll
-        for (int k = 0; k < AHEAD; ++k) {
-            if (t + k * share >= tiles) break;
+        for (int k = 0; k < TILES_AHEAD; ++k) {
+            const int chunk = c + k * parts;
+            if (chunk >= chunks) break;
+            if (scaled) {
+                const u32 p = static_cast<u32>(chunk) * 128 + lane_id() * 4;
+                float unit[4] = {0.0f, 0.0f, 0.0f, 0.0f};
+                if (p < vocabulary) load4(step.right_units + p, unit);
+#pragma unroll
+                for (int i = 0; i < 4; ++i) x[k][i] *= left_unit * unit[i];
+            }
             const u32 kept_here = AllKept ? valid[k] : valid[k] & kept[k];
             const u32 counts = narrowed ? kept_here : valid[k];
             float largest = never(), candidate = never();
@@ -63,71 +97,105 @@ __device__ __forceinline__ Mass quick_tiles(const Step& step, const T* logits, i
                 x[k][i] = fmaxf(counts & 1u << i ? x[k][i] : never(), never());
                 largest = fmaxf(largest, x[k][i]);
             }
-            largest = warp_max(largest);
-            if (!AllKept) candidate = warp_max(candidate);
-            if (largest == -never()) {  // seldom: +inf counts as -inf, so look again
+            float of_tile = half_warp_max(largest);
+            largest = fmaxf(of_tile, __shfl_xor_sync(EVERY_LANE, of_tile, 16));
+            if (!AllKept) of_tile = half_warp_max(candidate);
+            if (__any_sync(EVERY_LANE, largest == -never() || of_tile == -never())) {  // seldom: +inf counts as -inf
                 largest = candidate = never();
 #pragma unroll
                 for (int i = 0; i < 4; ++i) {
                     x[k][i] = or_dead(x[k][i]);
                     largest = fmaxf(largest, x[k][i]);
-                    if (!AllKept && (kept_here & 1u << i)) candidate = fmaxf(candidate, x[k][i]);
+                    if (kept_here & 1u << i) candidate = fmaxf(candidate, x[k][i]);
                 }
-                largest = warp_max(largest);
-                if (!AllKept) candidate = warp_max(candidate);
+                of_tile = half_warp_max(candidate);
+                largest = half_warp_max(largest);
+                largest = fmaxf(largest, __shfl_xor_sync(EVERY_LANE, largest, 16));
             }
-            if (AllKept) candidate = largest;
-            if (lane_id() == 0) best[t + k * share] = candidate;
-            if (largest > mass.largest) {
-                mass.sum *= quick_exp2((mass.largest - largest) * LOG2_E);
-                mass.largest = largest;
-            }
-            if (mass.largest > never()) {
-                const float offset = -mass.largest * LOG2_E;
+            const int tile = 2 * chunk + (lane_id() >> 4);
+            if (lane_id() % 16 == 0 && tile < step.tiles) best[tile] = of_tile;
+            add_to_mass(mass, x[k], largest);
+        }
+    }
+    return mass;
+}
+
+// List layout: a tile is an entry to a lane, several tiles are on their way at a time.
+template <class T>
+__device__ __forceinline__ Mass read_entries(const Step& step, const Beam& beam, int part, int filled, float* best) {
+    const bool narrowed = step.normalize == NORMALIZE_ELIGIBLE, whole = step.normalize == NORMALIZE_ALL;
+    const int parts = step.parts;
+    Mass mass;
+#pragma unroll 1
+    for (int t = part; t < filled; t += parts * TILES_AHEAD) {
+        float logit[TILES_AHEAD];
+        bool kept[TILES_AHEAD];
+        u32 token[TILES_AHEAD];
 #pragma unroll
-                for (int i = 0; i < 4; ++i) mass.sum += quick_exp2(fmaf(x[k][i], LOG2_E, offset));
+        for (int k = 0; k < TILES_AHEAD; ++k) {
+            const u32 p = static_cast<u32>(t + k * parts) * 32 + lane_id();
+            const bool there = t + k * parts < filled && p < beam.size;
+            token[k] = there ? token_at(step.table, beam.start + p) : ~0u;
+            kept[k] = there && is_eligible(step, beam.beam, p);
+        }
+#pragma unroll
+        for (int k = 0; k < TILES_AHEAD; ++k) logit[k] = token[k] != ~0u ? logit_of<T>(step, beam.beam, token[k]) : never();
+#pragma unroll
+        for (int k = 0; k < TILES_AHEAD; ++k) {
+            if (t + k * parts >= filled) break;
+            const float candidate = warp_max(kept[k] ? logit[k] : never());
+            if (lane_id() == 0) best[t + k * parts] = candidate;
+            if (whole) continue;
+            const float x[1] = {narrowed && !kept[k] ? never() : logit[k]};
+            add_to_mass(mass, x, narrowed ? candidate : warp_max(x[0]));
+        }
+    }
+    return mass;
+}
+
+// Bitmap layout, anything else: one tile at a time, two tokens to a lane.
+template <class T>
+__device__ __forceinline__ Mass read_positions(const Step& step, const Beam& beam, int part, float* best) {
+    const bool narrowed = step.normalize == NORMALIZE_ELIGIBLE, whole = step.normalize == NORMALIZE_ALL;
+    Mass mass;
+#pragma unroll 1
+    for (int chunk = part; chunk * 2 < step.tiles; chunk += step.parts) {
+        for (int t = chunk * 2; t < min(chunk * 2 + 2, step.tiles); ++t) {
+            float x[2], candidate = never();
+#pragma unroll
+            for (int i = 0; i < 2; ++i) {
+                const u32 p = static_cast<u32>(t) * 64 + i * 32 + lane_id();
+                x[i] = never();
+                if (p >= beam.size) continue;
+                const bool valid = is_valid(step.table, beam.row, p), kept = valid && is_eligible(step, beam.beam, p);
+                const float logit = logit_of<T>(step, beam.beam, p);
+                if (kept) candidate = fmaxf(candidate, logit);
+                if (whole || (narrowed ? kept : valid)) x[i] = logit;
             }
+            candidate = warp_max(candidate);
+            if (lane_id() == 0) best[t] = candidate;
+            add_to_mass(mass, x, warp_max(fmaxf(x[0], x[1])));
         }
     }
     return mass;
 }
 
 template <class T>
-__device__ __forceinline__ Mass read_tiles(const Step& step, i64 beam, i64 row, i64 start, u32 size, int part, float* best) {
-    const T* const logits = static_cast<const T*>(step.logits) + beam * step.vocabulary;
-    const int tile = step.tile, tiles = step.tiles, share = step.warps_per_beam;
-    const bool listed = is_listed(step);
-    const bool whole = step.normalize == NORMALIZE_ALL, narrowed = step.normalize == NORMALIZE_ELIGIBLE;
-    if (!listed && !whole && step.aligned && tile == 128 && step.bias == nullptr) {
-        if (step.eligible == nullptr) return quick_tiles<T, true>(step, logits, row, beam, part, best);
-        return quick_tiles<T, false>(step, logits, row, beam, part, best);
+__device__ __forceinline__ Mass read_part(const Step& step, const Beam& beam, int part, float* best) {
+    if (!is_listed(step)) {
+        if (step.normalize == NORMALIZE_ALL || !step.aligned || step.bias != nullptr) return read_positions<T>(step, beam, part, best);
+        if (step.eligible == nullptr) return read_words<T, true>(step, beam, part, best);
+        return read_words<T, false>(step, beam, part, best);
     }
-    Mass sum;
-    if (listed && whole) {
-        for (u32 v = part * 32 + lane_id(); v < static_cast<u32>(step.vocabulary); v += share * 32)
-            sum.add(or_dead(number(logits[v]) + bias_of(step, v)));
+    const int filled = min(step.tiles, static_cast<int>((beam.size + 31) / 32));
+    for (int t = part + step.parts * lane_id(); t < step.tiles; t += step.parts * 32)
+        if (t >= filled) best[t] = never();
+    Mass mass = read_entries<T>(step, beam, part, filled, best);
+    if (step.normalize == NORMALIZE_ALL) {
+        mass = Mass();
+        for (u32 v = part * 32 + lane_id(); v < static_cast<u32>(step.vocabulary); v += step.parts * 32) mass.add(logit_of<T>(step, beam.beam, v));
     }
-    const int filled = min(tiles, static_cast<int>((size + tile - 1) / tile));
-    for (int t = filled + lane_id(); t < tiles; t += 32)
-        if (t % share == part) best[t] = never();
-#pragma unroll 1
-    for (int t = part; t < filled; t += share) {
-        Seen seen;
-        for (int i = lane_id(); i < tile; i += 32) {
-            const u32 p = static_cast<u32>(t) * tile + i;
-            if (p >= size) break;
-            const u32 v = listed ? token_at(step.table, start + p) : p;
-            const bool valid = listed || (is_valid(step.table, row, p));
-            const bool kept = valid && is_eligible(step, beam, p);
-            const bool counts = whole ? !listed : (narrowed ? kept : valid);
-            seen.add(or_dead(number(logits[v]) + bias_of(step, v)), counts, kept);
-        }
-        __syncwarp();
-        sum.add(seen.mass);
-        const float largest = warp_max(seen.largest);
-        if (lane_id() == 0) best[t] = largest;
-    }
-    return sum;
+    return mass;
 }
 
 template <class T>
@@ -135,8 +203,7 @@ __global__ void __launch_bounds__(THREADS, 2) score_tiles(const __grid_constant_
     await_kernel_before();
     const bool guided = step.bonus != nullptr || step.nudge != nullptr;
     const bool listed = is_listed(step);
-    const int b = blockIdx.y;
-    const int beams = step.beams, tiles = step.tiles, tile = step.tile, share = step.warps_per_beam;
+    const int b = blockIdx.y, beams = step.beams, tiles = step.tiles, parts = step.parts, share = step.warps_per_beam;
     const i64 first_beam = static_cast<i64>(b) * beams;
 
     Carver carver;
@@ -146,35 +213,29 @@ __global__ void __launch_bounds__(THREADS, 2) score_tiles(const __grid_constant_
     float* const sum_of = reinterpret_cast<float*>(words) + WARPS;  // [WARPS]
 
     const int count = static_cast<int>(step.in_count[b]);
-    const int part = warp_id() % share, at_once = gridDim.x * (WARPS / share);
+    const int own = warp_id() % share, at_once = gridDim.x * (WARPS / share);
+    const int together = listed ? 1 : 2;  // neighbours in one part
+    const u32 of_beam = parts * step.slots / step.group;
     float high = never(), low = -never();
     for (int from = blockIdx.x * (WARPS / share); from < beams; from += at_once) {
         const int m = from + warp_id() / share;
         const bool there = m < beams;
-        const i64 beam = first_beam + m;
+        Beam beam{first_beam + m, 0, 0, static_cast<u32>(step.vocabulary)};
         float* const best = step.scratch + b * step.scratch_stride + static_cast<i64>(m) * tiles;
-        const bool live = there && m < count && !step.in_finished[beam];
-        i64 row = 0, start = 0;
-        u32 size = 0;
-        Mass sum;
+        const bool alive = there && m < count, finished = alive && step.in_finished[beam.beam], live = alive && !finished;
         if (live) {
-            row = step.in_rows[beam];
-            size = step.vocabulary;
+            beam.row = step.in_rows[beam.beam];
             if (listed) {
-                const Range range = range_of(step.table.starts, row);
-                start = range.begin;
-                size = range.size();
-            }
-            sum = read_tiles<T>(step, beam, row, start, size, part, best).across_warp();
-        } else if (there) {
-            const float key = m < count ? or_dead(step.in_scores[beam]) : never();
-            for (int t = part * 32 + lane_id(); t < tiles; t += share * 32) best[t] = t == 0 ? key : never();
-            if (key > never()) {
-                high = fmaxf(high, key);
-                low = fminf(low, key);
+                const Range range = range_of(step.table.starts, beam.row);
+                beam.start = range.begin;
+                beam.size = range.size();
             }
         }
-        if (share > 1) {  // the parts of a beam's mass, in a fixed order
+        Mass sum;
+        if (share == 1) {
+            for (int part = 0; live && part < parts; ++part) sum.add(read_part<T>(step, beam, part, best).across_warp());
+        } else {
+            if (live) sum = read_part<T>(step, beam, own, best).across_warp();
             if (lane_id() == 0) {
                 largest_of[warp_id()] = sum.largest;
                 sum_of[warp_id()] = sum.sum;
@@ -189,32 +250,43 @@ __global__ void __launch_bounds__(THREADS, 2) score_tiles(const __grid_constant_
             }
             __syncthreads();
         }
-        if (!live) continue;
+        if (!there) continue;
         const float2 mass = sum.log();
-        const float beam_score = step.in_scores[beam];
-        if (part == 0 && lane_id() == 0) step.masses[beam] = mass;
+        const float beam_score = alive ? step.in_scores[beam.beam] : never();
+        if (live && own == 0 && lane_id() == 0) step.masses[beam.beam] = mass;
         __syncwarp();
-        if (!guided) {  // a lane to a tile; the tiles are those that this warp wrote
-            for (int t = part + share * lane_id(); t < tiles; t += share * 32) {
-                const float key = or_dead(beam_score + log_probability(best[t], mass));
-                best[t] = key;
-                if (key > never()) {
-                    high = fmaxf(high, key);
-                    low = fminf(low, key);
-                }
-            }
-        } else {
-            for (int t = part; t < tiles; t += share) {
+
+        // Logits become keys, a lane to a tile; the tiles are those that this warp wrote.
+        const int begin = own * step.slots, end = share == 1 ? parts * step.slots : begin + step.slots;
+        if (guided && live) {
+            for (int i = begin; i < end; ++i) {
+                const int slot = i % step.slots, t = (i / step.slots + parts * (slot / together)) * together + slot % together;
+                if (t >= tiles) continue;
                 float largest = never();
-                for (int i = lane_id(); i < tile; i += 32) {
-                    const u32 p = static_cast<u32>(t) * tile + i;
-                    if (p < size) largest = fmaxf(largest, position_key<T>(step, beam, listed ? start : row, p, mass, beam_score));
+                for (int k = lane_id(); k < step.tile; k += 32) {
+                    const u32 p = static_cast<u32>(t) * step.tile + k;
+                    if (p < beam.size) largest = fmaxf(largest, position_key<T>(step, beam.beam, listed ? beam.start : beam.row, p, mass, beam_score));
                 }
                 largest = warp_max(largest);
                 if (lane_id() == 0) best[t] = largest;
-                if (largest > never()) {
-                    high = fmaxf(high, largest);
-                    low = fminf(low, largest);
+            }
+            __syncwarp();
+        }
+        for (int i = begin; i < end; i += 32) {
+            const int at = i + lane_id(), slot = at % step.slots;
+            const int t = (at / step.slots + parts * (slot / together)) * together + slot % together;
+            float key = never();
+            if (at < end && t < tiles) {
+                if (!live) key = finished && t == 0 ? or_dead(beam_score) : never();
+                else key = guided ? best[t] : or_dead(beam_score + log_probability(best[t], mass));
+                best[t] = key;
+            }
+            for (int by = 1; by < step.group; by <<= 1) key = fmaxf(key, __shfl_xor_sync(EVERY_LANE, key, by));
+            if (at < end && at % step.group == 0) {
+                step.groups[(static_cast<i64>(b) * beams + m) * of_beam + at / step.group] = key;
+                if (key > never()) {
+                    high = fmaxf(high, key);
+                    low = fminf(low, key);
                 }
             }
         }
@@ -222,6 +294,7 @@ __global__ void __launch_bounds__(THREADS, 2) score_tiles(const __grid_constant_
     __syncthreads();
     meet_range(step.meetings + b, high, low, words);
     if (!arrived_last(&step.meetings[b].arrived, gridDim.x, words)) return;
-    const Bound bound = find_bound(step.meetings + b, step.scratch + b * step.scratch_stride, static_cast<u32>(beams) * tiles, step.width, histogram, words);
+    const u32 groups = static_cast<u32>(beams) * of_beam;
+    const Bound bound = find_bound(step.meetings + b, step.groups + static_cast<i64>(b) * groups, groups, step.width, histogram, words);
     if (threadIdx.x == 0) step.bounds[b] = bound;
 }

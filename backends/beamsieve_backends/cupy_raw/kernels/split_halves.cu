@@ -2,16 +2,16 @@
 //
 //     unit[r] = the power of two that brings row r's largest number to [2^14, 2^15)
 //     x / unit[r] = high + low + rest,  high = x / unit[r] rounded to float16,  low the difference likewise
-//     left . right = (high.high + low.high + high.low) * unit * unit    # low.low is below float32's last bit
+//     left  rows [high | low  | high]        right rows [high | high | low]
+//     left . right * unit * unit = high.high + low.high + high.low   # low.low is below float32's last bit
 //
-// Two factors in one launch: rows of the first, then rows of the second. in [rows, d], out [rows, 2, d],
-// units float2 [rows]: two powers of two whose product is the unit, so that none leaves float32's range.
-// A number that is not finite goes to `high` alone. Grid: any, a warp to a row.
+// Two factors in one launch: left rows, then right rows. in [rows, d], out [rows, 3, d], units [rows]. A
+// number that is not finite goes to `high` alone. Grid: any, a warp to a row.
 
 struct Halves {
     const float* in[2];
     u16* out[2];
-    float2* units[2];
+    float* units[2];
     i64 rows[2];
     int size;
 };
@@ -47,16 +47,16 @@ __global__ void __launch_bounds__(THREADS) split_halves(const __grid_constant__ 
         largest = warp_max(largest);
         const int exponent = static_cast<int>(static_cast<u32>(__float_as_int(largest)) >> 23) - 127;
         const int unit = largest == 0.0f ? 0 : max(exponent - 14, -126);
-        const int first = unit / 2, second = unit - first;
-        const float down = power_of_two(-first), further = power_of_two(-second);
-        u16* const to = in.out[which] + row * in.size * 2;
+        const float down = power_of_two(-unit);
+        u16* const to = in.out[which] + row * in.size * 3;
         for (int i = lane_id(); i < in.size; i += 32) {
-            const float x = from[i] * down * further;
+            const float x = from[i] * down;
             const u16 high = to_half(x);
-            const float rest = x - number(float16{high});
+            const u16 low = is_finite(x) ? to_half(x - number(float16{high})) : 0;
             to[i] = high;
-            to[in.size + i] = is_finite(x) ? to_half(rest) : 0;
+            to[in.size + i] = which ? high : low;
+            to[2 * static_cast<i64>(in.size) + i] = which ? low : high;
         }
-        if (lane_id() == 0) in.units[which][row] = make_float2(power_of_two(first), power_of_two(second));
+        if (lane_id() == 0) in.units[which][row] = power_of_two(unit);
     }
 }

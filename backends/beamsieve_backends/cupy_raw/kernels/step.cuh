@@ -21,6 +21,8 @@ struct Step {
     const void* head;         // [V, d]
     const void* bias;         // [V] of bias_type, or null
     const void* logits;       // [B, M, V]
+    const float* left_units;  // [B, M] or null: what to multiply a beam's logits with
+    const float* right_units; // [V] likewise, a token's
     const float* bonus;       // [B, M, V] or null
     const float* nudge;       // [B, M, V] or null
     const float2* mass;       // [B, M]: logs of the denominators (see Mass), or null to find them
@@ -35,6 +37,7 @@ struct Step {
     i64* out_count;      // [B]
     // Workspace.
     float* scratch;      // [B, scratch_stride]
+    float* groups;       // score_tiles: the best keys of groups of tiles
     Bound* bounds;       // [B]: which tiles to open
     u64* lists;          // [B, list_capacity]: candidates of opened tiles
     float2* masses;      // [B, M]: where they go once found
@@ -44,12 +47,14 @@ struct Step {
     int next_ends, leaf_bytes, bias_type;
     int normalize, capacity, eligible_words;
     int last_level;      // whether the table is the last one: every entry completes a semantic ID
-    int masked;          // whether logits are -inf wherever there is no candidate
     int aligned;         // whether rows of hidden and head, or of logits, start at whole vectors
     int list_capacity;
-    int tile;            // score_tiles: positions per tile, 32 to 256, a power of two
+    int tile;            // score_tiles: positions per tile, 64 (bitmap layout) or 32 (list layout)
     int tiles;           // score_tiles: tiles per beam
-    int warps_per_beam;  // score_tiles: a power of two up to WARPS
+    int parts;           // score_tiles: into how many parts they are dealt, a power of two up to WARPS
+    int slots;           // score_tiles: places for tiles in a part, a multiple of `group`
+    int group;           // score_tiles: tiles in a group, a power of two
+    int warps_per_beam;  // score_tiles: 1, or as many as parts
     int staged;          // score_rows: numbers of the workspace that fit in shared memory
 };
 
@@ -85,16 +90,22 @@ __device__ __forceinline__ float key_of_score(const Step& step, float score, i64
     return or_dead(score + step.nudge[beam * step.vocabulary + token]);
 }
 
+// The logit of token v after a beam, -inf when it is not finite.
+template <class T>
+__device__ __forceinline__ float logit_of(const Step& step, i64 beam, u32 v) {
+    float logit = number(static_cast<const T*>(step.logits)[beam * step.vocabulary + v]);
+    if (step.left_units != nullptr) logit *= step.left_units[beam] * step.right_units[v];
+    return or_dead(logit + bias_of(step, v));
+}
+
 // The score of token v after a live beam, and the key of a position of it, which is less than the
 // beam's number of positions; -inf when there is no candidate.
 template <class T>
 __device__ __forceinline__ float token_score(const Step& step, i64 beam, u32 v, float2 mass, float beam_score) {
-    const float logit = number(static_cast<const T*>(step.logits)[beam * step.vocabulary + v]);
-    return score_of(step, beam_score, or_dead(logit + bias_of(step, v)), mass, beam, v);
+    return score_of(step, beam_score, logit_of<T>(step, beam, v), mass, beam, v);
 }
 template <class T>
 __device__ __forceinline__ float position_key(const Step& step, i64 beam, i64 base, u32 p, float2 mass, float beam_score) {
-    if (step.masked) return key_of_score(step, token_score<T>(step, beam, p, mass, beam_score), beam, p);
     u32 v = p;
     bool kept = is_eligible(step, beam, p);
     if (is_listed(step)) v = token_at(step.table, base + p);

@@ -1,4 +1,4 @@
-"""The product that keeps what is known of its tiles, against float64 arithmetic in NumPy."""
+"""The full projection and its two passes over tiles, against float64 arithmetic in NumPy."""
 
 from dataclasses import replace
 from types import SimpleNamespace
@@ -9,7 +9,7 @@ import pytest
 
 from beamsieve.index.build import make_table
 from beamsieve.interface import Beams, Search, StepInputs
-from beamsieve_backends.cupy_raw import product
+from beamsieve_backends.cupy_raw import steps
 
 ROWS = 30
 
@@ -93,33 +93,16 @@ def check(backend, case, width, dtype="float32", normalize="catalog", bias=None)
     return after
 
 
-@pytest.fixture
-def used(backend, monkeypatch):
-    """The names and parameters of the kernels that a test launches."""
-    seen = []
-    launch = backend._device.launch
-
-    def noted(name, grid, shared, arguments, *parameters):
-        seen.append((name, *parameters))
-        launch(name, grid, shared, arguments, *parameters)
-
-    monkeypatch.setattr(backend._device, "launch", noted)
-    return seen
+@pytest.fixture(autouse=True)
+def tiles_always(monkeypatch):
+    """Even few candidates go through tiles."""
+    monkeypatch.setattr(steps, "FEW_CANDIDATES", 0)
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float16", "bfloat16"])
-@pytest.mark.parametrize("small", [True, False])
-def test_every_dtype_in_both_shapes_of_block(backend, used, monkeypatch, dtype, small):
-    monkeypatch.setattr(backend._device, "multiprocessors", 1000 if small else 1)
-    check(backend, make_case(300, 70, 40), 60, dtype)
-    kinds = {"float32": "float"}
-    assert used[-1] == ("product_tiles", kinds.get(dtype, dtype), str(small).lower())
-
-
-def test_many_tiles_are_opened_by_a_second_kernel(backend, used, monkeypatch):
-    monkeypatch.setattr(product, "OPENED_AT_ONCE", 0)
-    check(backend, make_case(300, 70, 40), 60)
-    assert used[-1] == ("open_tiles", "float")
+@pytest.mark.parametrize("vocabulary", [300, 302, 1500])
+def test_every_dtype(backend, dtype, vocabulary):
+    check(backend, make_case(vocabulary, 70, 40), 60, dtype)
 
 
 @pytest.mark.parametrize("normalize", ["catalog", "all"])
@@ -128,20 +111,15 @@ def test_a_bias_and_both_denominators(backend, normalize):
     check(backend, make_case(130, 40, 16), 50, normalize=normalize, bias=bias)
 
 
-def test_the_block_shape_changes_no_bit(backend, monkeypatch):
-    case = make_case(300, 70, 40)
+@pytest.mark.parametrize("dtype", ["float32", "float16"])
+def test_a_warp_for_each_part_or_one_for_all_changes_no_bit(backend, monkeypatch, dtype):
+    case = make_case(1500, 70, 24)
     found = []
-    for processors in (1, 2, 1000):
+    for processors in (1, 40):
         monkeypatch.setattr(backend._device, "multiprocessors", processors)
-        after = check(backend, case, 60)
+        after = check(backend, case, 60, dtype)
         found.append((after.keys.tobytes(), after.tokens.tobytes(), after.parents.tobytes()))
-    assert len(set(found)) == 1
-
-
-def test_beams_that_do_not_fit_come_with_the_tokens(backend, monkeypatch):
-    monkeypatch.setattr(backend._device, "shared_bytes", product.SMALL.shared_bytes(4) + 8192)
-    monkeypatch.setattr(product, "LARGE", product.SMALL)
-    check(backend, make_case(130, 40, 200), 30)  # seven pieces, of which four fit
+    assert found[0] == found[1]
 
 
 def test_numbers_of_any_size(backend):
@@ -160,10 +138,7 @@ def test_logits_that_are_not_finite_die_alone(backend):
     check(backend, (table, valid, beams, hidden, head), 50)
 
 
-@pytest.mark.parametrize("alone", [True, False])
-def test_more_equal_keys_than_fit_are_taken_in_order(backend, monkeypatch, alone):
-    if not alone:
-        monkeypatch.setattr(product, "OPENED_AT_ONCE", 0)
+def test_more_equal_keys_than_fit_are_taken_in_order(backend):
     table, valid, beams, hidden, head = make_case(300, 70, 16)
     hidden[:] = 0
     beams.scores[:] = -1
