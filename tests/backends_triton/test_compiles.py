@@ -11,8 +11,12 @@ triton = pytest.importorskip("triton", reason="Triton is installed on Linux only
 from triton.backends.compiler import GPUTarget  # noqa: E402
 from triton.compiler import ASTSource  # noqa: E402
 
+from beamsieve.catalog import Catalog  # noqa: E402
+from beamsieve.index import Index  # noqa: E402
 from beamsieve.index.layouts import make_table  # noqa: E402
 from beamsieve.interface import Projection, StepInputs  # noqa: E402
+from beamsieve.targeting import Attribute  # noqa: E402
+from beamsieve_backends.triton_slots import matchers  # noqa: E402
 from beamsieve_backends.triton_slots import step as planning  # noqa: E402
 from beamsieve_backends.triton_slots.tables import (  # noqa: E402
     DeviceTable,
@@ -65,23 +69,42 @@ def table(step, layout, vocabulary=V, rows=40):
     return load_table(made, None, torch.device("cpu"))
 
 
+def targeting():
+    """What a batch asks for, of an index with every kind of test."""
+    index = Index.build(
+        Catalog.from_arrays(
+            [[0], [1]], items=["a", "b"], codebooks=[4],
+            attributes=[Attribute("country", values=["x", "y"]), Attribute("place", bloom=64)],
+            rules=[{"country": {"accepts": ["x"]}}, {"place": {"accepts": ["p"]}}],
+        )
+    )  # fmt: skip
+    requests = [{"country": "x", "place": ["p"], "exclude": ["a"]}, None]
+    filters = index.encode_requests(requests, B)
+    cpu = torch.device("cpu")
+    return matchers.DeviceRequests(filters, matchers.DeviceTargeting(index, cpu), cpu)
+
+
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float32], ids=str)
 @pytest.mark.parametrize("architecture", [80, 90])
 def test_all_kernels_compile(architecture, dtype, monkeypatch):
     compiled: set[str] = set()
     monkeypatch.setattr(planning, "launch", compile_instead(architecture, compiled))
     monkeypatch.setattr(planning, "RANKED_UP_TO", 32)
-    steps: list[tuple[DeviceTable, int, int, Projection | None, bool]]
+    steps: list[tuple[DeviceTable, int, int, Projection | None, str]]
     dense, sparse = table(1, "dense"), table(2, "sparse")
     steps = [
-        (dense, 1, 32, None, False),
-        (dense, M, 32, None, False),
-        (dense, M, 32, None, True),
-        (sparse, M, 32, "selective", False),
-        (sparse, M, 40, "selective", False),
-        (sparse, M, 32, "full", False),
+        (dense, 1, 32, None, ""),
+        (dense, M, 32, None, ""),
+        (dense, M, 32, None, "guided"),
+        (dense, M, 32, None, "targeted"),
+        (sparse, M, 32, "selective", ""),
+        (sparse, M, 40, "selective", "targeted"),
+        (sparse, M, 32, "full", "targeted"),
     ]
-    for held, places, width, projection, guided in steps:
+    asked = targeting()
+    monkeypatch.setattr(matchers, "launch", planning.launch)
+    asked.prepare()
+    for held, places, width, projection, how in steps:
         beams = planning.StepArrays(
             torch.zeros(B, places), torch.zeros(B, places, dtype=torch.int64),
             torch.zeros(B, places, dtype=torch.bool),
@@ -90,12 +113,14 @@ def test_all_kernels_compile(architecture, dtype, monkeypatch):
         inputs = StepInputs(
             width, hidden=torch.zeros(B, places, D, dtype=dtype),
             head=torch.zeros(V, D, dtype=dtype), projection=projection,
-            bonus=torch.zeros(B, places, V) if guided else None,
+            bonus=torch.zeros(B, places, V) if how == "guided" else None,
         )  # fmt: skip
-        planning.run_step(DeviceTables((held, held), ragged=False), beams, 1, inputs, "catalog")
+        tables = DeviceTables((held, held), ragged=False)
+        own = asked.of_step(1) if how == "targeted" else None
+        planning.run_step(tables, beams, 1, inputs, "catalog", own)
     expected = {
         "statistics", "finish_tokens", "finish_cells", "choose_cells", "list_groups",
         "score_groups", "settle_candidates", "score_slots", "finish_slots", "row_bitmaps",
-        "write_best",
+        "write_best", "rule_out", "permitted_tokens_dense", "permitted_tokens_sparse",
     }  # fmt: skip
     assert compiled == expected | ({"split_rows"} if dtype == torch.float32 else set())

@@ -28,6 +28,7 @@ from beamsieve.interface import (
 from beamsieve_backends.torch_dense import TorchBackend
 from beamsieve_backends.triton_slots.graph import GraphOfSearch, StaticArrays
 from beamsieve_backends.triton_slots.launch import INTERPRETED
+from beamsieve_backends.triton_slots.matchers import DeviceRequests, DeviceTargeting
 from beamsieve_backends.triton_slots.step import StepArrays, run_step
 from beamsieve_backends.triton_slots.tables import LARGEST_WIDTH, DeviceTables, load_tables
 
@@ -43,8 +44,11 @@ class SlotBeams(Beams):
 class TritonTables:
     """An index on the device: the step's own tables, and those of the halves once they are used."""
 
-    def __init__(self, index: Index, step: DeviceTables, halves: TorchBackend) -> None:
+    def __init__(
+        self, index: Index, step: DeviceTables, targeting: DeviceTargeting, halves: TorchBackend
+    ) -> None:
         self.step = step
+        self.targeting = targeting
         self._index = index
         self._halves = halves
         self._loaded: Any = None
@@ -61,16 +65,16 @@ class TritonTables:
     def nbytes(self) -> int:
         """Bytes on the device."""
         halves = 0 if self._loaded is None else self._halves.device_bytes(self._loaded)
-        return self.step.nbytes + halves
+        return self.step.nbytes + self.targeting.nbytes + halves
 
 
 class TritonBackend(Backend):
     """``backend="triton"``: fused Triton kernels on an NVIDIA GPU.
 
-    A step is one chain of kernels without a wait for the device, so whole searches can be captured
-    in a CUDA graph. Two things are the torch backend's, which waits for the device and keeps tables
-    of its own once they are used: ``candidates`` and ``select``, the step in its two halves, and
-    the steps of a search whose requests have targeting.
+    A step is one chain of kernels without a wait for the device, targeting included, so whole
+    searches can be captured in a CUDA graph. The step in its two halves, ``candidates`` and
+    ``select``, is the torch backend's, which waits for the device and keeps tables of its own once
+    they are used.
 
     With TRITON_INTERPRET=1 in the environment the kernels run on the CPU, one program after the
     other: for tests on small shapes.
@@ -86,6 +90,7 @@ class TritonBackend(Backend):
         "triton_slots/finish.py",
         "triton_slots/slots.py",
         "triton_slots/rank.py",
+        "triton_slots/targeting.py",
     )
 
     def __init__(self, device: str | None = None, options: Mapping[str, str] | None = None) -> None:
@@ -134,7 +139,8 @@ class TritonBackend(Backend):
 
     def load(self, index: Index) -> TritonTables:
         """The step tables on the device; a table near the break-even of its layouts is dense."""
-        return TritonTables(index, load_tables(index, self._device), self._halves)
+        tables = load_tables(index, self._device)
+        return TritonTables(index, tables, DeviceTargeting(index, self._device), self._halves)
 
     def device_bytes(self, tables: TritonTables) -> int:
         """Bytes of all tables on the device."""
@@ -149,14 +155,18 @@ class TritonBackend(Backend):
     ) -> Beams:
         """One beam per request whose prefix is known; nothing here waits for the device."""
         if search.requests is not None:
-            own = search.tables
-            search = replace(search, tables=own.for_halves())
-            beams = self._halves.begin(search, tokens, rows, finished)
-            return _own(replace(beams, search=replace(beams.search, tables=own)))
+            asked = self._requests(search)
+            with self._current():
+                asked.prepare()
+            search = replace(search, device_requests=asked)
         if tokens.shape[1] == 0:
             return self._at_the_root(search)
         given = StaticArrays(_first_arrays(tokens, rows, finished), self._device)
         return _from_arrays(given.views, search)
+
+    def _requests(self, search: Search) -> DeviceRequests:
+        assert search.requests is not None
+        return DeviceRequests(search.requests, search.tables.targeting, self._device)
 
     def _at_the_root(self, search: Search) -> Beams:
         """Made on the device, so that a capture may hold it."""
@@ -184,12 +194,9 @@ class TritonBackend(Backend):
         loop: Callable[[Beams], Beams],
     ) -> Captured:
         """One CUDA graph of all kernels, the scorer's and the backend's."""
-        if search.requests is not None:
-            raise BackendError(
-                "The backend 'triton' cannot capture a search with targeting in a CUDA graph; "
-                "leave out graph=True."
-            )
         first = StaticArrays(_first_arrays(tokens, rows, finished), self._device)
+        asked = None if search.requests is None else self._requests(search)
+        own = replace(search, device_requests=asked)
 
         def fill(
             search: Search,
@@ -199,15 +206,21 @@ class TritonBackend(Backend):
         ) -> None:
             if tokens.shape[1]:  # without a prefix all searches begin alike
                 first.fill(_first_arrays(tokens, rows, finished))
+            if asked is not None:
+                assert search.requests is not None
+                asked.fill(search.requests)
 
-        return GraphOfSearch(self._device, fill, lambda: loop(_from_arrays(first.views, search)))
+        def whole() -> Beams:
+            if asked is not None:
+                asked.prepare()
+            return loop(_from_arrays(first.views, own))
+
+        return GraphOfSearch(self._device, fill, whole)
 
     @torch.no_grad()
     def step(self, beams: Beams, inputs: StepInputs, normalize: Normalize) -> Beams:
-        """A chain of kernels on the current stream; the torch backend's step under targeting."""
-        if beams.search.device_requests is not None:
-            chosen = self._halves.step(_for_halves(beams), inputs, normalize)
-            return replace(chosen, search=beams.search)
+        """A chain of kernels on the current stream."""
+        asked: DeviceRequests | None = beams.search.device_requests
         arrays = StepArrays(
             beams.scores.contiguous(),
             beams.rows.contiguous(),
@@ -216,7 +229,14 @@ class TritonBackend(Backend):
             isinstance(beams, SlotBeams) and beams.own_rows is beams.rows,
         )
         with self._current():
-            new = run_step(beams.search.tables.step, arrays, beams.step + 1, inputs, normalize)
+            new = run_step(
+                beams.search.tables.step,
+                arrays,
+                beams.step + 1,
+                inputs,
+                normalize,
+                None if asked is None else asked.of_step(beams.step + 1),
+            )
         return SlotBeams(
             step=beams.step + 1,
             tokens=new.tokens,
@@ -262,11 +282,6 @@ class TritonBackend(Backend):
         self._halves.synchronize()
 
 
-def _own(beams: Beams) -> SlotBeams:
-    """One beam per request never shares a row."""
-    return SlotBeams(**vars(beams), own_rows=beams.rows)
-
-
 def _first_arrays(
     tokens: NDArray[np.int32], rows: NDArray[np.int64], finished: NDArray[np.bool_]
 ) -> dict[str, NDArray[Any]]:
@@ -290,5 +305,8 @@ def _from_arrays(views: Mapping[str, torch.Tensor], search: Search) -> Beams:
 
 
 def _for_halves(beams: Beams) -> Beams:
-    search = replace(beams.search, tables=beams.search.tables.for_halves())
-    return replace(beams, search=search)
+    """The same beams as the torch backend takes them."""
+    search = beams.search
+    tables = search.tables.for_halves()
+    asked = None if search.requests is None else tables.targeting.encode(search.requests)
+    return replace(beams, search=replace(search, tables=tables, device_requests=asked))

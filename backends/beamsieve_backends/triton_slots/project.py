@@ -16,7 +16,9 @@ from beamsieve_backends.triton_slots.lookup import row_start, token_at
 from beamsieve_backends.triton_slots.ordering import usable
 
 
-@triton.jit(do_not_specialize=["start_kind", "start_shift", "start_gap", "token_bits", "beams"])
+@triton.jit(
+    do_not_specialize=["start_kind", "start_shift", "start_gap", "token_bits", "beams", "words"]
+)
 def row_bitmaps(
     rows, finished, start_array, start_bits, start_exceptions, start_kind, start_shift, start_gap,
     tokens, token_bits, bitmaps, beams, words,
@@ -111,14 +113,15 @@ def _product(h, w, total, PRECISION: tl.constexpr, UPCAST: tl.constexpr):
     return tl.dot(h, w.T, total, input_precision=PRECISION)
 
 
-@triton.jit(do_not_specialize=["beams", "V", "splits", "tiles_each", "tiles", "by_row",
-                               "everything", "has_bias", "has_bonus", "has_nudge"])  # fmt: skip
+@triton.jit(do_not_specialize=["words", "beams", "V", "splits", "tiles_each", "tiles", "by_row",
+                               "everything", "has_kept", "has_bias", "has_bonus",
+                               "has_nudge"])  # fmt: skip
 def statistics(
     hidden, head, hidden_low, head_low, hidden_scale, head_scale, bias, logits, bonus, nudge,
-    rows, finished, bitmaps,
+    rows, finished, bitmaps, kept,
     group_max, cell_best, tile_peak, tile_sum,
-    beams, V, D, words, splits, tiles_each, tiles, by_row, everything, has_bias, has_bonus,
-    has_nudge,
+    beams, V, D, words, splits, tiles_each, tiles, by_row, everything, has_kept, has_bias,
+    has_bonus, has_nudge,
     GROUP: tl.constexpr, CELLS: tl.constexpr, BLOCK_M: tl.constexpr, TILE: tl.constexpr,
     BLOCK_K: tl.constexpr, EVEN: tl.constexpr, SPLIT: tl.constexpr, HAS_LOGITS: tl.constexpr,
     PLAIN: tl.constexpr, PRECISION: tl.constexpr,
@@ -138,8 +141,9 @@ def statistics(
         tile_peak, tile_sum: float32 [tiles, beams]; the largest logit of the normalizer's set, and
             the sum of exp(logit - peak).
 
+    kept: int32 [beams, words], what targeting leaves of the valid tokens, where ``has_kept``.
     ``everything``: the normalizer's set is the whole codebook, not the valid tokens. PLAIN says at
-    compile time that there is neither that nor a bonus or nudge.
+    compile time that there is neither, nor a bonus or nudge.
 
     UPCAST multiplies and adds in float32, for the interpreter: it has no bfloat16 product, and the
     matrix product that it calls rounds a row by its place.
@@ -198,6 +202,15 @@ def statistics(
         candidate = tl.where((bit != 0) & (scored < float("inf")), scored, float("-inf"))
         value = tl.reshape(candidate, (BLOCK_M, TILE))
         if PLAIN == 0:
+            if has_kept != 0:
+                left = tl.load(
+                    kept + beam_safe[:, None] * words + word[None, :],
+                    mask=live[:, None] & (word < words)[None, :],
+                    other=0,
+                )
+                left = (left[:, :, None] >> tl.arange(0, 32)[None, None, :]) & 1
+                left = tl.reshape(left, (BLOCK_M, TILE))
+                value = tl.where(left != 0, value, float("-inf"))
             at = beam_safe[:, None] * V + column[None, :]
             there = exists[:, None] & inside[None, :]
             if has_bonus != 0:

@@ -136,7 +136,7 @@ def list_groups(
     tl.store(group_list + b * LIMIT + place, group, mask=(passes > 0) & (place < LIMIT))
 
 
-@triton.jit(do_not_specialize=["M", "V", "of_beam_up", "by_row", "has_bias", "has_bonus",
+@triton.jit(do_not_specialize=["M", "V", "words", "of_beam_up", "by_row", "has_bias", "has_bonus",
                                "has_nudge", "LIMIT", "CAPACITY"])  # fmt: skip
 def score_groups(
     hidden, head, bias, logits, bonus, nudge, rows, finished, bitmaps,
@@ -174,7 +174,7 @@ def score_groups(
         tl.store(candidate_scores + b * CAPACITY + place, score, mask=keep)
 
 
-@triton.jit(do_not_specialize=["M", "V", "of_beam_up", "by_row", "has_bias", "has_bonus",
+@triton.jit(do_not_specialize=["M", "V", "words", "of_beam_up", "by_row", "has_bias", "has_bonus",
                                "has_nudge", "LIMIT", "CAPACITY", "W", "SLACK", "MOST", "KEYS",
                                "groups_of_beam", "EACH"])  # fmt: skip
 def settle_candidates(

@@ -16,6 +16,7 @@ import triton.language as tl
 from beamsieve_backends.triton_slots.lookup import row_start, token_at
 from beamsieve_backends.triton_slots.ordering import packed, usable
 from beamsieve_backends.triton_slots.rank import BY_SLOT, keep_best, rank_and_write
+from beamsieve_backends.triton_slots.targeting import permitted
 
 
 @triton.jit
@@ -45,7 +46,7 @@ def _score(
     """Logits and tokens [n, slots] of n runs of entries: their ``first``, their length ``degree``,
     whose ``beam``. -inf where there is none; 0, with the token 0, for a finished beam."""
     inside = slot[None, :] < degree[:, None]
-    real = inside & (done == 0)[:, None]
+    real = _real(degree, done, slot)
     token = token_at(tokens, token_bits, first[:, None] + slot[None, :], real)
     token = tl.where(real, token, 0)
     if HAS_LOGITS:
@@ -79,6 +80,12 @@ def _score(
 
 
 @triton.jit
+def _real(degree, done, slot):
+    """Which slots hold a token."""
+    return (slot[None, :] < degree[:, None]) & (done == 0)[:, None]
+
+
+@triton.jit
 def _share(logit):
     """Largest logit of each line, and the sum of exp(logit - largest)."""
     peak = tl.max(logit, 1)
@@ -88,7 +95,8 @@ def _share(logit):
 
 @triton.jit(do_not_specialize=[
     "start_kind", "start_shift", "start_gap", "token_bits", "has_bias", "M", "V", "CAPACITY",
-    "TILE_CAPACITY", "wide_from",
+    "TILE_CAPACITY", "wide_from", "has_parts", "segments", "bit_words", "has_sets", "batch",
+    "over_kept",
 ])  # fmt: skip
 def score_slots(
     hidden, head, bias, logits, rows, finished,
@@ -97,9 +105,13 @@ def score_slots(
     slot_logits, slot_tokens, first_entry, beam_peak, beam_sum,
     tile_starts, tile_beam, tile_peak, tile_sum,
     M, V, D, CAPACITY, TILE_CAPACITY, wide_from,
+    part_starts, has_parts, segment_numbers, segments, index, matcher_rows,
+    asks, bits, bit_words, counts, table_starts, tables, mode, leaf_starts, leaves, leaf_first,
+    leaf_end, has_sets, batch,
+    over_kept,
     BEAMS: tl.constexpr, SLOTS: tl.constexpr, TILES: tl.constexpr, TILE: tl.constexpr,
     BEAMS_UP: tl.constexpr, EVEN: tl.constexpr, BLOCK_K: tl.constexpr, TILE_K: tl.constexpr,
-    HAS_LOGITS: tl.constexpr, PDL: tl.constexpr,
+    HAS_LOGITS: tl.constexpr, TARGETED: tl.constexpr, PDL: tl.constexpr,
 ):  # fmt: skip
     """Every valid token of every beam: logit and token, and each beam's share of the log-softmax.
 
@@ -111,6 +123,8 @@ def score_slots(
             slots.
         tile_starts: out, int32 [B, M + 1]; the tiles of the beams before each; only where there are
             programs for tiles. tile_beam, tile_peak, tile_sum: out, [B, TILE_CAPACITY].
+        TARGETED: the arguments from ``part_starts`` on are those of ``targeting.permitted``, and
+            what it does not permit scores -inf; ``over_kept``: and is no part of the log-softmax.
     """
     if PDL:
         tl.extra.cuda.gdc_wait()
@@ -132,7 +146,17 @@ def score_slots(
             hidden, head, bias, logits, tokens, token_bits, has_bias, first, degree, done, beam,
             slot, V, D, EVEN, BLOCK_K, HAS_LOGITS,
         )  # fmt: skip
-        peak, mass = _share(logit)
+        counted = logit
+        if TARGETED:
+            kept = permitted(
+                first[:, None] + slot[None, :], _real(degree, done, slot), b,
+                part_starts, has_parts, segment_numbers, segments, index, matcher_rows, asks, bits,
+                bit_words, counts, table_starts, tables, mode, leaf_starts, leaves, leaf_first,
+                leaf_end, has_sets, batch,
+            )  # fmt: skip
+            logit = tl.where(kept | done[:, None], logit, float("-inf"))
+            counted = tl.where(over_kept != 0, logit, counted)
+        peak, mass = _share(counted)
         tl.store(first_entry + beam, first, mask=inside)
         tl.store(beam_peak + beam, peak, mask=inside)
         tl.store(beam_sum + beam, mass, mask=inside)
@@ -173,7 +197,18 @@ def score_slots(
                 first + passed.to(tl.int64), left, done, b * M + m, slot, V, D, EVEN, TILE_K,
                 HAS_LOGITS,
             )  # fmt: skip
-            peak, mass = _share(logit)
+            counted = logit
+            if TARGETED:
+                kept = permitted(
+                    first[:, None] + passed.to(tl.int64)[:, None] + slot[None, :],
+                    _real(left, done, slot), b,
+                part_starts, has_parts, segment_numbers, segments, index, matcher_rows, asks, bits,
+                bit_words, counts, table_starts, tables, mode, leaf_starts, leaves, leaf_first,
+                leaf_end, has_sets, batch,
+                )  # fmt: skip
+                logit = tl.where(kept, logit, float("-inf"))
+                counted = tl.where(over_kept != 0, logit, counted)
+            peak, mass = _share(counted)
             to = b * TILE_CAPACITY + tile
             tl.store(tile_beam + to, m, mask=real)
             tl.store(tile_peak + to, peak, mask=real)

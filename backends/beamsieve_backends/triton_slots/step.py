@@ -21,6 +21,10 @@ from beamsieve_backends.triton_slots.rank import BY_SLOT, DENSE, SPARSE, write_b
 from beamsieve_backends.triton_slots.revisit import list_groups, score_groups, settle_candidates
 from beamsieve_backends.triton_slots.slots import finish_slots, score_slots
 from beamsieve_backends.triton_slots.tables import DeviceTable, DeviceTables
+from beamsieve_backends.triton_slots.targeting import (
+    permitted_tokens_dense,
+    permitted_tokens_sparse,
+)
 
 GROUP = 8
 LIMIT = 2
@@ -118,17 +122,23 @@ def choose_projection(
 
 
 def run_step(
-    tables: DeviceTables, beams: StepArrays, step: int, inputs: StepInputs, normalize: Normalize
+    tables: DeviceTables,
+    beams: StepArrays,
+    step: int,
+    inputs: StepInputs,
+    normalize: Normalize,
+    targeting: tuple[Any, ...] | None = None,
 ) -> NewBeams:
     """The ``inputs.width`` best candidates of each request.
 
     Args:
         step: the table to read, from 1.
+        targeting: what ``targeting.permitted`` takes of this table, where requests have any.
     """
     table = tables.tables[step - 1]
     projection = choose_projection(table, inputs.projection, normalize, inputs.logits is not None)
     following = tables.tables[step] if step < len(tables.tables) else None
-    call = _Call(table, following, tables.ragged, beams, inputs, normalize)
+    call = _Call(table, following, tables.ragged, beams, inputs, normalize, targeting)
     return call.selective() if projection == "selective" else call.full()
 
 
@@ -143,6 +153,7 @@ class _Call:
         beams: StepArrays,
         inputs: StepInputs,
         normalize: Normalize,
+        targeting: tuple[Any, ...] | None,
     ) -> None:
         self.table = table
         self.following = following
@@ -150,6 +161,9 @@ class _Call:
         self.beams = beams
         self.inputs = inputs
         self.all = normalize == "all"
+        self.over_kept = int(normalize == "eligible")
+        self.targeting = targeting
+        self.kept: torch.Tensor | None = None
         self.B, self.M = beams.scores.shape
         self.V = table.vocabulary
         self.W = inputs.width
@@ -159,7 +173,7 @@ class _Call:
         self.hidden = none if inputs.hidden is None else inputs.hidden.contiguous()
         self.head = none if inputs.head is None else inputs.head.contiguous()
         self.bias = none if inputs.bias is None else inputs.bias.float().contiguous()
-        self.logits = none if inputs.logits is None else inputs.logits.contiguous()
+        self.logits = none if inputs.logits is None else self._plain_logits(inputs.logits)
         self.bonus = none if inputs.bonus is None else inputs.bonus.contiguous()
         self.nudge = none if inputs.nudge is None else inputs.nudge.contiguous()
         self.D = 16 if inputs.hidden is None else int(inputs.hidden.shape[-1])
@@ -168,7 +182,14 @@ class _Call:
         self.has_bonus = int(inputs.bonus is not None)
         self.has_nudge = int(inputs.nudge is not None)
         self.child = int(DENSE if table.dense else SPARSE)
+        self.by_row = int(table.dense)
         self.new = self._new_beams()
+
+    def _plain_logits(self, logits: torch.Tensor) -> torch.Tensor:
+        # Few logits in float32, whatever they were: one kernel less to compile for each dtype.
+        if logits.numel() <= 1 << 20:
+            logits = logits.float()
+        return logits.contiguous()
 
     def empty(self, *shape: int, dtype: torch.dtype = torch.float32) -> torch.Tensor:
         return torch.empty(shape, dtype=dtype, device=self.device)
@@ -187,7 +208,6 @@ class _Call:
         """Every candidate in a slot, then the best of them."""
         table, B, M, W = self.table, self.B, self.M, self.W
         shape = dict(TUNING["slots_few" if M <= 128 else "slots_many"])
-        shape["BEAMS"] = min(shape["BEAMS"], power_of_two(M))
         shape |= self.block_k(shape["BLOCK_K"])
         shape["TILE_K"] = min(shape["TILE_K"], shape["BLOCK_K"], 4096 // table.tile)
         most_tiles = table.most_tiles(M, self.beams.distinct)
@@ -210,9 +230,9 @@ class _Call:
             self.logits, self.beams.rows, self.finished, *table.starts, table.tokens,
             table.token_bits, self.has_bias, slot_logits, slot_tokens, first_entry, beam_peak,
             beam_sum, tile_starts, tile_beam, tile_peak, tile_sum, M, self.V, self.D, capacity,
-            max(1, most_tiles), wide_from,
-            SLOTS=table.slots, TILE=table.tile, BEAMS_UP=_beams_up(M), HAS_LOGITS=self.has_logits,
-            **shape,
+            max(1, most_tiles), wide_from, *self._targeting(), self.over_kept,
+            TARGETED=self.targeting is not None, SLOTS=table.slots, TILE=table.tile,
+            BEAMS_UP=_beams_up(M), HAS_LOGITS=self.has_logits, **shape,
         )  # fmt: skip
         keys = self.empty(B, capacity, dtype=torch.int64)
         scores = self.empty(B, capacity) if self.has_nudge else self.beams.scores
@@ -228,7 +248,7 @@ class _Call:
             log_sums, keys, scores, slots, count, *self._writing(int(BY_SLOT)), self.slack,
             capacity, max(1, most_tiles), table.slots, table.tile, int(most_tiles > 0),
             self.has_bonus, self.has_nudge,
-            BEAM_BLOCK=min(512, _beams_up(M)), CHUNK=chunk, RANKED=ranked, **shape,
+            BEAM_BLOCK=128 if W <= 128 else 512, CHUNK=chunk, RANKED=ranked, **shape,
         )  # fmt: skip
         if ranked:
             return self.new
@@ -236,10 +256,20 @@ class _Call:
         kept = Kept(keys, scores, bool(self.has_nudge), count, capacity, W, slots, by_slot)
         return self.write(kept)
 
+    def _targeting(self) -> tuple[Any, ...]:
+        if self.targeting is not None:
+            return self.targeting
+        # Of the same types, as a kernel that does not look at them takes them all the same.
+        words, numbers, small = self.table.start_bits, self.table.tokens, self.finished
+        return (
+            numbers, 0, words, 0, numbers, words, small, words, 0, numbers, words, words, small,
+            words, words, numbers, numbers, 0, self.B,
+        )  # fmt: skip
+
     def _finish(self, held: int) -> dict[str, Any]:
         shape = dict(TUNING["finish_few" if self.W <= 128 else "finish_many"])
         shape["warps"] = max(shape["warps"], min(16, held // 512))
-        return shape | {"T_UP": max(4, power_of_two(self._t))}
+        return shape | {"T_UP": max(8, power_of_two(self._t))}
 
     @property
     def _t(self) -> int:
@@ -253,6 +283,10 @@ class _Call:
             words = cdiv(V, 32)
             bitmap = self._bitmaps(words)
         bitmap = bitmap.view(torch.int32)
+        if self.targeting is not None:
+            self.kept = self._permitted(words)
+            if self.over_kept:
+                bitmap, self.by_row = self.kept, 0
         guided = self.has_bonus or self.has_nudge
         cells = power_of_two(M) * power_of_two(V)
         if not guided and _coarse(M) * _columns(V) <= HELD:
@@ -261,11 +295,31 @@ class _Call:
             return self._written(bitmap, words)
         return self._revisited(bitmap, words)
 
+    def _permitted(self, words: int) -> torch.Tensor:
+        """int32 [B * M, words]: what targeting leaves of each beam's row."""
+        assert self.targeting is not None
+        table, beams = self.table, self.B * self.M
+        kept = self.empty(beams, words, dtype=torch.int32)
+        if table.dense:
+            block = 64 if self.V <= 64 else 256
+            launch(
+                permitted_tokens_dense, (beams, cdiv(words * 32, block)), self.beams.rows,
+                self.finished, *table.starts, table.bitmap, table.ranks, table.rank_mask,
+                table.words, table.rank_words, kept, self.M, self.V, *self.targeting, BLOCK=block,
+            )  # fmt: skip
+        else:
+            launch(
+                permitted_tokens_sparse, (beams,), self.beams.rows, self.finished, *table.starts,
+                table.tokens, table.token_bits, kept, self.M, words, *self.targeting,
+                WORD_BLOCK=64, ENTRIES=32,
+            )  # fmt: skip
+        return kept
+
     def _bitmaps(self, words: int) -> torch.Tensor:
         table = self.table
         bitmaps = self.empty(self.B * self.M, words, dtype=torch.int32)
-        block = 16 if words <= 16 else 64 if words <= 64 else 256
-        entries = 2 if table.typical_degree <= 2 else 16
+        block = 64 if words <= 64 else 256
+        entries = 16 if table.typical_degree > 2 and table.entries >= 1 << 16 else 2
         each = max(1, 8192 // (block * entries))
         launch(
             row_bitmaps, (cdiv(self.B * self.M, each),), self.beams.rows, self.finished,
@@ -315,7 +369,15 @@ class _Call:
         split = self._splits()
         if split:
             hidden, hidden_low, hidden_scale, head, head_low, head_scale = self._split()
-        rows = 16 if beams <= 256 else 32 if beams < 1024 else 64 if beams <= 4096 else 128
+        rows = (
+            16
+            if beams <= 256 or self.M < 64
+            else 32
+            if beams < 1024
+            else 64
+            if beams <= 4096
+            else 128
+        )
         shape = dict(TUNING[f"statistics_{rows}"])
         if tile == 256 and rows >= 64:
             shape["warps"] = 8
@@ -325,12 +387,14 @@ class _Call:
         launch(
             statistics, (row_blocks * splits,), hidden, head, hidden_low, head_low, hidden_scale,
             head_scale, self.bias, self.logits, self.bonus, self.nudge, self.beams.rows,
-            self.finished, bitmap, group_max, best, peak, mass, beams, self.V, self.D, words,
-            splits, tiles_each, tiles, int(self.table.dense), int(self.all), self.has_bias,
-            self.has_bonus, self.has_nudge,
+            self.finished, bitmap, bitmap if self.kept is None else self.kept, group_max, best,
+            peak, mass, beams, self.V, self.D, words, splits, tiles_each, tiles, self.by_row,
+            int(self.all), int(self.kept is not None), self.has_bias, self.has_bonus,
+            self.has_nudge,
             GROUP=group, TILE=tile, CELLS=cells, SPLIT=split, HAS_LOGITS=self.has_logits,
-            PLAIN=not (self.all or self.has_bonus or self.has_nudge),
-            PRECISION="tf32x3" if hidden.dtype == torch.float32 and not split else "ieee",
+            PLAIN=self.M >= 64
+            and not (self.all or self.has_bonus or self.has_nudge or self.kept is not None),
+            PRECISION="tf32x3" if hidden.dtype == torch.float32 and not self.has_logits else "ieee",
             UPCAST=INTERPRETED, **(shape | self.block_k(shape["BLOCK_K"])),
         )  # fmt: skip
         return group_max, best, peak, mass
@@ -357,8 +421,8 @@ class _Call:
         logits, best, peak, mass = self._statistics(bitmap, words, tile, 1, cells)
         tiles = len(peak)
         beams_up, tiles_up = power_of_two(M), power_of_two(tiles)
-        if M <= 64 and _coarse(M) * _coarse(tiles) * cells <= HELD:
-            beams_up, tiles_up = _coarse(M), _coarse(tiles)
+        if M <= 64 and _coarse(M, 8) * _coarse(tiles, 8) * cells <= HELD:
+            beams_up, tiles_up = _coarse(M, 8), _coarse(tiles, 8)
         most = W + self.slack
         capacity = most * cell
         tops, log_sums = self.empty(B, M), self.empty(B, M)
@@ -388,8 +452,8 @@ class _Call:
                 cells *= 2
         group_max, best, peak, mass = self._statistics(bitmap, words, tile, GROUP, cells)
         tiles_up, beams_up = power_of_two(tiles), power_of_two(M)
-        if M <= 64 and _coarse(M) * _coarse(tiles) * cells <= HELD:
-            beams_up, tiles_up = _coarse(M), _coarse(tiles)
+        if M * self.V < 1 << 17 and _coarse(M, 8) * _coarse(tiles, 8) <= HELD:
+            beams_up, tiles_up = _coarse(M, 8), _coarse(tiles, 8)
         groups = group_max.shape[-1] // (tiles * cells)
         together = min(tiles_up, max(1, beams_up * tiles_up * cells // max(HELD, beams_up)))
         listed = tiles_up * cells // together
@@ -419,13 +483,15 @@ class _Call:
         capacity = limit * GROUP
         keys = self.empty(B, capacity, dtype=torch.int64)
         scores = self.empty(B, capacity)
+        if self.kept is not None:
+            bitmap, self.by_row = self.kept, 0
         given = (
             self.hidden, self.head, self.bias, self.logits, self.bonus, self.nudge,
             self.beams.rows, self.finished, bitmap, self.beams.scores, tops, log_sums, group_list,
             group_count, threshold, keys, scores, count,
         )  # fmt: skip
         numbers = (
-            M, self.V, self.D, words, of_beam_up, int(self.table.dense), self.has_bias,
+            M, self.V, self.D, words, of_beam_up, self.by_row, self.has_bias,
             self.has_bonus, self.has_nudge,
         )  # fmt: skip
         known = {
@@ -494,15 +560,15 @@ class _Call:
             write_best, (B, cdiv(max(kept.typical, W), shape["OWN"])), kept.keys, kept.scores,
             kept.count if kept.slots is None else kept.slots, kept.count, int(kept.has_scores),
             *writing[:first_out], *none, *writing[first_out:], kept.capacity,
-            T_UP=max(4, power_of_two(self._t)), **shape,
+            T_UP=max(8, power_of_two(self._t)), **shape,
         )  # fmt: skip
         return self.new
 
 
-def _coarse(n: int) -> int:
+def _coarse(n: int, least: int = 1) -> int:
     """The smallest power of eight from ``n`` on: few sizes of blocks occur, so few kernels are
     compiled, where speed does not depend on it."""
-    size = 1
+    size = least
     while size < n:
         size *= 8
     return size

@@ -158,10 +158,7 @@ def load_table(
         start_array=_to_device(kind, device),
         start_bits=_to_device(nothing if starts.bits is None else starts.bits, device),
         start_exceptions=_to_device(
-            starts.exceptions
-            if starts.exceptions is not None and len(starts.exceptions)
-            else kind[:1],
-            device,
+            kind[:1] if starts.exceptions is None else starts.exceptions, device
         ),
         start_kind=_KINDS[starts.kind],
         start_shift=max(0, starts.block.bit_length() - 1),
@@ -185,9 +182,9 @@ def load_table(
 
 def _slots(degrees: NDArray[np.int64]) -> tuple[int, int]:
     """Slots of each row, and of a tile: few, but enough for most rows."""
-    mean = float(degrees.mean()) if len(degrees) else 0.0
     widest = int(degrees.max(initial=0))
-    return 2 if mean <= 1.3 else 4, 16 if widest <= 1024 else 64
+    few = len(degrees) >= 1 << 14 and degrees.mean() <= 1.3
+    return 2 if few else 4, 16 if widest <= 1024 else 64
 
 
 def _bits_of(table: StepTable) -> int:
@@ -212,8 +209,8 @@ def _largest_sums(counts: NDArray[np.int64]) -> NDArray[np.int64]:
 
 
 def _to_device(array: NDArray[Any], device: torch.device) -> torch.Tensor:
-    signed = array
+    signed = array if array.size else np.zeros(1, array.dtype)
     if array.dtype.kind == "u":
-        signed = array.view(np.dtype(f"i{array.dtype.itemsize}"))
+        signed = signed.view(np.dtype(f"i{array.dtype.itemsize}"))
     # A copy: the host array may be a read-only memory map.
     return torch.from_numpy(np.array(signed, order="C")).to(device)
