@@ -153,6 +153,46 @@ def test_smaller_layout_is_taken() -> None:
             assert forced.tables[table.step - 1].layout == other
 
 
+def test_chains_of_single_children_cost_their_tokens_alone() -> None:
+    rows = np.arange(2000)
+    sids = np.column_stack([rows, rows % 7, rows % 5, rows % 3])
+    index = Index.build(Catalog.from_arrays(sids, codebooks=[2000, 8, 8, 8]))
+    for table in index.tables[1:]:
+        assert table.starts.kind == "identity"
+        assert table.nbytes <= 2000 * 3 / 8 + 8  # three bits for each token
+    assert index.sid_of_leaf(rows).tolist() == sids.tolist()
+    ended = Index.build(Catalog.from_arrays(sids, codebooks=[2000, 8, 8, 8], end_token=True))
+    assert ended.tables[-1].nbytes <= 2000 / 8 + 8
+
+
+@pytest.mark.parametrize("codebook", [1, 2, 2**16, 2**24])
+def test_catalogs_of_one_item_and_of_the_smallest_and_largest_codebooks(codebook) -> None:
+    for count in (1, min(codebook, 300)):
+        sids = np.linspace(0, codebook - 1, count).astype(np.int64)
+        sids = np.column_stack([sids, sids[::-1]])
+        index = Index.build(Catalog.from_arrays(sids, codebooks=codebook))
+        assert index.sid_of_leaf(range(count)).tolist() == sids.tolist()
+        assert [index.leaf_of(sid) for sid in sids.tolist()] == list(range(count))
+        assert not index.contains([sids[0, 0], codebook])
+        assert index.device_bytes <= 2 * (count * 4 + 16)
+
+
+@settings(max_examples=60, deadline=None)
+@given(catalogs(), st.sampled_from([None, "dense", "sparse"]))
+def test_every_choice_is_explained_by_the_bytes_of_all_candidates(drawn, layout) -> None:
+    sids, codebooks, end_token = drawn
+    index = Index.build(Catalog.from_arrays(sids, codebooks=codebooks, end_token=end_token), layout)
+    for table in index.stats()["tables"]:
+        for part in ("starts", "tokens"):
+            candidates = table[part]["candidates"]
+            assert table[part]["bytes"] == candidates[table[part]["kind"]]
+            if layout == "sparse":
+                candidates = {kind: size for kind, size in candidates.items() if kind != "dense"}
+            if layout != "dense" or part == "starts":
+                assert table[part]["bytes"] == min(candidates.values())
+        assert table["bytes"] == table["starts"]["bytes"] + table["tokens"]["bytes"]
+
+
 def test_collisions_keep_input_order_and_multi_path_items_are_one() -> None:
     sids = [[1, 1], [0, 0], [1, 1], [1, 1], [0, 5]]
     catalog = Catalog.from_arrays(sids, ["z", "y", "x", "z", "x"])
