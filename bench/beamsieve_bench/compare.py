@@ -6,8 +6,8 @@
 A ratio is new over old: below 1 is faster. Its spread is what the quantiles leave open: from the
 new p20 over the old p80 to the new p80 over the old p20. A row counts as changed only where that
 spread leaves 1 out. ``--against`` divides every time by that of a baseline of the same run and cell
-first, so that two machines of different speed can be compared at all. This is a report: it never
-fails because something is slower.
+first, whose spread counts too, so that two machines of different speed can be compared at all. This
+is a report: it never fails because something is slower.
 """
 
 from __future__ import annotations
@@ -65,10 +65,9 @@ def compare(old: Run, new: Run, against: str | None = None) -> list[Change]:
         earlier = before.get(row.key)
         if earlier is None or row.contestant == against:
             continue
-        yards = [_yard(run, one, against) for run, one in ((old, earlier), (new, row))]
-        if None in yards:
-            continue
-        changes.append(_change(earlier, row, *(yard or 1.0 for yard in yards)))
+        first, second = _yard(old, earlier, against), _yard(new, row, against)
+        if first is not None and second is not None:
+            changes.append(_change(earlier, row, first, second))
     if not changes:
         raise InputError(
             "The two runs share no row, so there is nothing to compare; give both the same "
@@ -78,30 +77,37 @@ def compare(old: Run, new: Run, against: str | None = None) -> list[Change]:
     return changes
 
 
-def _yard(run: Run, row: Row, against: str | None) -> float | None:
+Quantiles = tuple[float, float, float]
+
+
+def _yard(run: Run, row: Row, against: str | None) -> Quantiles | None:
     """What this row's times are divided by; None where the baseline did not run in its cell."""
     if against is None:
-        return 1.0
+        return (1.0, 1.0, 1.0)
     place = (row.workload, row.batch, row.width, row.hidden, row.dtype)
     for other in run.rows:
         if other.contestant == against and place == (
-            other.workload, other.batch, other.width, other.hidden, other.dtype
-        ):  # fmt: skip
-            return other.p50
+            other.workload,
+            other.batch,
+            other.width,
+            other.hidden,
+            other.dtype,
+        ):
+            return other.p20, other.p50, other.p80
     return None
 
 
-def _change(old: Row, new: Row, old_yard: float, new_yard: float) -> Change:
-    scale = old_yard / new_yard
-    low, high = new.p20 / old.p80 * scale, new.p80 / old.p20 * scale
+def _change(old: Row, new: Row, old_yard: Quantiles, new_yard: Quantiles) -> Change:
+    low = new.p20 / old.p80 * old_yard[0] / new_yard[2]
+    high = new.p80 / old.p20 * old_yard[2] / new_yard[0]
     verdict = "faster" if high < 1 else "slower" if low > 1 else "same"
     share = "" if new.share is None else f", share {new.share:g}"
     return Change(
         new.contestant,
         f"{new.workload} {new.batch}×{new.width} {new.dtype} {new.normalize}{share}",
-        old.p50 / old_yard,
-        new.p50 / new_yard,
-        new.p50 / old.p50 * scale,
+        old.p50 / old_yard[1],
+        new.p50 / new_yard[1],
+        new.p50 / old.p50 * old_yard[1] / new_yard[1],
         low,
         high,
         verdict,
