@@ -1,5 +1,7 @@
 """It trains, saves and recommends like the other models."""
 
+import json
+
 import numpy as np
 import torch
 
@@ -66,3 +68,24 @@ def test_a_changed_model_is_read_again():
         model.heads[0].weight.mul_(-1.0)
     after = search_freely(model, reading, 5)
     assert not torch.equal(before.scores, after.scores)
+
+
+def test_the_command_line_trains_one(tmp_path):
+    from typer.testing import CliRunner
+
+    from beamsieve.cli import app
+
+    index, histories, _ = a_world()
+    index.save(tmp_path / "index.safetensors")
+    lines = [{"history": histories.history(row)} for row in range(12)]
+    (tmp_path / "histories.jsonl").write_text("\n".join(map(json.dumps, lines)), "utf-8")
+    places = [str(tmp_path / name) for name in ("histories.jsonl", "index.safetensors")]
+    words = ["train", *places, "-o", str(tmp_path / "wide.safetensors"), "--model", "wide"]
+    done = CliRunner().invoke(app, [*words, "--epochs", "1", "--model-width", "32"])
+    assert done.exit_code == 0, done.output
+    model = load_checkpoint(tmp_path / "wide.safetensors", index).model
+    assert isinstance(model, Wide)
+    assert model.config.width == 32
+    done = CliRunner().invoke(app, [*words, "--pointer"])
+    assert done.exit_code == 2
+    assert "no pointer" in done.output

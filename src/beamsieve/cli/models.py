@@ -48,8 +48,8 @@ def train(
     ] = 0.0,
     dropout: Annotated[float, typer.Option(help="The model's.")] = 0.2,
     model: Annotated[
-        Literal["deco", "fused-gr", "flat-gr"],
-        typer.Option(help="Deco, or a backbone that spells for itself."),
+        Literal["deco", "fused-gr", "flat-gr", "wide"],
+        typer.Option(help="Deco, a backbone that spells for itself, or an encoder-decoder."),
     ] = "deco",
     pointer: Annotated[
         bool, typer.Option("--pointer", help="Learn to copy from the history, too.")
@@ -62,7 +62,7 @@ def train(
     ] = None,
     teacher_share: Annotated[float, typer.Option(help="Its share of every target.")] = 0.5,
     model_width: Annotated[int, typer.Option(min=1, help="Of backbone and decoder.")] = 64,
-    layers: Annotated[int, typer.Option(min=1, help="Of the backbone.")] = 2,
+    layers: Annotated[int, typer.Option(min=1, help="Of the backbone, or of both halves.")] = 2,
     seed: Annotated[int, typer.Option(min=0, max=LARGEST_SEED, help="Of everything random.")] = 0,
     threads: Annotated[
         int | None,
@@ -82,6 +82,7 @@ def train(
     from beamsieve.models.resuming import state_path
     from beamsieve.models.training import TrainingSettings
     from beamsieve.models.training import train as train_model
+    from beamsieve.models.wide.config import WideConfig
 
     target = Path(os.path.realpath(output))  # through a link, which stays one
     check_outputs(
@@ -91,14 +92,20 @@ def train(
     check_regular(output)
     check_device(device)
     try:
-        config = ModelConfig(
-            width=model_width,
-            decoder_width=model_width,
-            layers=layers,
-            dropout=dropout,
-            architecture=model,
-            pointer=pointer,
-        )
+        config: ModelConfig | WideConfig
+        if model == "wide":
+            if pointer:
+                raise typer.BadParameter("A wide model has no pointer; leave out --pointer.")
+            config = WideConfig.of_width(model_width, layers, dropout)
+        else:
+            config = ModelConfig(
+                width=model_width,
+                decoder_width=model_width,
+                layers=layers,
+                dropout=dropout,
+                architecture=model,
+                pointer=pointer,
+            )
         settings = TrainingSettings(
             epochs=epochs,
             minutes=minutes,

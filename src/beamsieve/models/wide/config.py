@@ -64,6 +64,18 @@ class WideConfig:
         if not 0 <= self.dropout < 1:
             raise InputError(f"dropout is {self.dropout}; give a share from 0 up to 1.")
 
+    @classmethod
+    def of_width(cls, width: int, layers: int, dropout: float) -> WideConfig:
+        """Usual proportions: heads that share the width, a feed-forward net of four widths."""
+        return cls(
+            width=width,
+            layers=layers,
+            heads=max(1, width // 64),
+            feed=4 * width,
+            encoder_layers=layers,
+            dropout=dropout,
+        )
+
     @property
     def inner(self) -> int:
         """H * head_width: what an attention's queries, keys and values are wide."""
