@@ -22,6 +22,7 @@ from beamsieve.models.wide import calls
 from beamsieve.models.wide.context import CONTEXT_KINDS, context_attention
 from beamsieve.models.wide.weights import WideWeights
 from beamsieve_bench.wide_check import check_all, random_ids
+from beamsieve_bench.wide_ladder import with_kept_copies
 from beamsieve_bench.wide_timing import graph_times
 from beamsieve_bench.wide_workload import GRACE, SMALL, WideWorkload, weights
 
@@ -56,7 +57,7 @@ def own_times(
         table = table.to(dtype)
         tokens = ids % len(table)
         ways: dict[str, Callable[[], Any]] = {
-            "SDPA, flash": _flash(product, caches, t),
+            "generic SDPA": _generic(product, caches, t),
             "coalesced": partial(calls.coalesced, queries, caches[0], caches[1], t),
             "fused": partial(calls.fused, product, caches[0], caches[1], t),
             "paged": partial(calls.paged, product, pool[:, 0], pool[:, 1], ids, t),
@@ -65,12 +66,12 @@ def own_times(
             "first layer's table": partial(calls.in_place, table, tokens, t),
         }  # fmt: skip
         for name, way in ways.items():
-            fewer = min(replays, 10) if name.startswith("SDPA") else replays
+            fewer = min(replays, 10) if name.startswith("generic") else replays
             found.setdefault(name, {})[f"t={t}"] = graph_times(way, fewer).p50
     return found
 
 
-def _flash(product: torch.Tensor, caches: torch.Tensor, t: int) -> Callable[[], Any]:
+def _generic(product: torch.Tensor, caches: torch.Tensor, t: int) -> Callable[[], Any]:
     keys, values = (cache[:t].permute(1, 2, 0, 3) for cache in caches)
     return lambda: torch.nn.functional.scaled_dot_product_attention(
         product[:, 0, :, None], keys, values
@@ -87,7 +88,7 @@ def context_times(
     kept = torch.randn(workload.batch, workload.columns, 2, heads, width, device=device).to(dtype)
     found: dict[str, float] = {}
     for kind in CONTEXT_KINDS:
-        attend = context_attention(kind)
+        attend = with_kept_copies() if kind == "per_beam" else context_attention(kind)
         try:
             found[kind] = graph_times(
                 partial(attend, queries, kept[:, :, 0], kept[:, :, 1], None),
