@@ -25,12 +25,12 @@ struct Beam {
     u32 size;   // positions
 };
 
-// Adds x[i], the same tile's or chunk's in every lane, to a running sum whose `largest` all lanes share.
+// Adds a lane's numbers, of which `top` is the largest, to its part of the mass.
 template <int N>
-__device__ __forceinline__ void add_to_mass(Mass& mass, const float (&x)[N], float largest) {
-    if (largest > mass.largest) {
-        mass.sum *= quick_exp2((mass.largest - largest) * LOG2_E);
-        mass.largest = largest;
+__device__ __forceinline__ void add_to_mass(Mass& mass, const float (&x)[N], float top) {
+    if (top > mass.largest) {
+        mass.sum *= quick_exp2((mass.largest - top) * LOG2_E);
+        mass.largest = top;
     }
     if (mass.largest == never()) return;
     const float offset = -mass.largest * LOG2_E;
@@ -38,12 +38,24 @@ __device__ __forceinline__ void add_to_mass(Mass& mass, const float (&x)[N], flo
     for (int i = 0; i < N; ++i) mass.sum += quick_exp2(fmaf(x[i], LOG2_E, offset));
 }
 
-// The largest of each half of a warp.
-__device__ __forceinline__ float half_warp_max(float x) {
+// The largest of most[k] over `Span` neighbouring lanes (32 or 16), for four k at once: lanes trade what
+// others gather, so that each of the last steps is one for all. A lane gets that of its own k.
+template <int Span>
+struct FourLargest {
+    static constexpr int FIRST = Span / 2, SECOND = Span / 4;
+    float largest;
+    __device__ __forceinline__ FourLargest(const float (&most)[TILES_AHEAD]) {
+        const bool upper = lane_id() & FIRST, odd = lane_id() & SECOND;
+        float even = upper ? most[2] : most[0], next = upper ? most[3] : most[1];
+        even = fmaxf(even, __shfl_xor_sync(EVERY_LANE, upper ? most[0] : most[2], FIRST));
+        next = fmaxf(next, __shfl_xor_sync(EVERY_LANE, upper ? most[1] : most[3], FIRST));
+        largest = fmaxf(odd ? next : even, __shfl_xor_sync(EVERY_LANE, odd ? even : next, SECOND));
 #pragma unroll
-    for (int by = 8; by > 0; by >>= 1) x = fmaxf(x, __shfl_xor_sync(EVERY_LANE, x, by));
-    return x;
-}
+        for (int by = SECOND / 2; by > 0; by >>= 1) largest = fmaxf(largest, __shfl_xor_sync(EVERY_LANE, largest, by));
+    }
+    static __device__ __forceinline__ int k() { return (lane_id() & FIRST ? 2 : 0) + (lane_id() & SECOND ? 1 : 0); }
+    static __device__ __forceinline__ bool writes() { return (lane_id() & (SECOND - 1)) == 0; }
+};
 
 // One part of a live beam's tiles. All of these return the lane's share of the mass, and leave the
 // tiles' largest candidate logits in `best`.
@@ -63,59 +75,67 @@ __device__ __forceinline__ Mass read_words(const Step& step, const Beam& beam, i
     Mass mass;
 #pragma unroll 1
     for (int c = part; c < chunks; c += parts * TILES_AHEAD) {
-        float x[TILES_AHEAD][4];
+        float x[TILES_AHEAD * 4], most[TILES_AHEAD];
         u32 valid[TILES_AHEAD], kept[TILES_AHEAD];
 #pragma unroll
         for (int k = 0; k < TILES_AHEAD; ++k) {
             const u32 p = static_cast<u32>(c + k * parts) * 128 + lane_id() * 4;
+            float four[4] = {0.0f, 0.0f, 0.0f, 0.0f};
             valid[k] = kept[k] = 0;
             if (p < vocabulary) {
-                load4(logits + p, x[k]);
+                load4(logits + p, four);
                 valid[k] = valid_bits[p >> 3] >> (p & 4);
                 if (!AllKept) kept[k] = kept_bits[p >> 3] >> (p & 4);
-            } else {
-                x[k][0] = x[k][1] = x[k][2] = x[k][3] = 0.0f;
             }
-        }
 #pragma unroll
-        for (int k = 0; k < TILES_AHEAD; ++k) {
-            const int chunk = c + k * parts;
-            if (chunk >= chunks) break;
-            if (scaled) {
-                const u32 p = static_cast<u32>(chunk) * 128 + lane_id() * 4;
+            for (int i = 0; i < 4; ++i) x[4 * k + i] = four[i];
+        }
+        if (scaled) {
+#pragma unroll
+            for (int k = 0; k < TILES_AHEAD; ++k) {
+                const u32 p = static_cast<u32>(c + k * parts) * 128 + lane_id() * 4;
                 float unit[4] = {0.0f, 0.0f, 0.0f, 0.0f};
                 if (p < vocabulary) load4(step.right_units + p, unit);
 #pragma unroll
-                for (int i = 0; i < 4; ++i) x[k][i] *= left_unit * unit[i];
+                for (int i = 0; i < 4; ++i) x[4 * k + i] *= left_unit * unit[i];
             }
+        }
+        float top = never(), highest = never();
+#pragma unroll
+        for (int k = 0; k < TILES_AHEAD; ++k) {
             const u32 kept_here = AllKept ? valid[k] : valid[k] & kept[k];
             const u32 counts = narrowed ? kept_here : valid[k];
-            float largest = never(), candidate = never();
+            most[k] = never();
 #pragma unroll
             for (int i = 0; i < 4; ++i) {  // fmaxf makes NaN -inf
-                if (!AllKept) candidate = fmaxf(candidate, kept_here & 1u << i ? x[k][i] : never());
-                x[k][i] = fmaxf(counts & 1u << i ? x[k][i] : never(), never());
-                largest = fmaxf(largest, x[k][i]);
+                float& each = x[4 * k + i];
+                if (!AllKept) most[k] = fmaxf(most[k], kept_here & 1u << i ? each : never());
+                each = fmaxf(counts & 1u << i ? each : never(), never());
+                if (AllKept) most[k] = fmaxf(most[k], each);
+                else top = fmaxf(top, each);
             }
-            float of_tile = half_warp_max(largest);
-            largest = fmaxf(of_tile, __shfl_xor_sync(EVERY_LANE, of_tile, 16));
-            if (!AllKept) of_tile = half_warp_max(candidate);
-            if (__any_sync(EVERY_LANE, largest == -never() || of_tile == -never())) {  // seldom: +inf counts as -inf
-                largest = candidate = never();
+            highest = fmaxf(highest, most[k]);
+        }
+        top = fmaxf(top, highest);
+        if (__any_sync(EVERY_LANE, top == -never())) {  // seldom: +inf counts as -inf
+            top = never();
+#pragma unroll
+            for (int k = 0; k < TILES_AHEAD; ++k) {
+                const u32 kept_here = AllKept ? valid[k] : valid[k] & kept[k];
+                most[k] = never();
 #pragma unroll
                 for (int i = 0; i < 4; ++i) {
-                    x[k][i] = or_dead(x[k][i]);
-                    largest = fmaxf(largest, x[k][i]);
-                    if (kept_here & 1u << i) candidate = fmaxf(candidate, x[k][i]);
+                    float& each = x[4 * k + i];
+                    each = or_dead(each);
+                    top = fmaxf(top, each);
+                    if (kept_here & 1u << i) most[k] = fmaxf(most[k], each);
                 }
-                of_tile = half_warp_max(candidate);
-                largest = half_warp_max(largest);
-                largest = fmaxf(largest, __shfl_xor_sync(EVERY_LANE, largest, 16));
             }
-            const int tile = 2 * chunk + (lane_id() >> 4);
-            if (lane_id() % 16 == 0 && tile < step.tiles) best[tile] = of_tile;
-            add_to_mass(mass, x[k], largest);
         }
+        add_to_mass(mass, x, top);
+        const FourLargest<16> four(most);
+        const int chunk = c + four.k() * parts, tile = 2 * chunk + (lane_id() >> 4);
+        if (four.writes() && tile < step.tiles) best[tile] = four.largest;
     }
     return mass;
 }
@@ -128,7 +148,7 @@ __device__ __forceinline__ Mass read_entries(const Step& step, const Beam& beam,
     Mass mass;
 #pragma unroll 1
     for (int t = part; t < filled; t += parts * TILES_AHEAD) {
-        float logit[TILES_AHEAD];
+        float x[TILES_AHEAD], most[TILES_AHEAD], top = never();
         bool kept[TILES_AHEAD];
         u32 token[TILES_AHEAD];
 #pragma unroll
@@ -139,16 +159,17 @@ __device__ __forceinline__ Mass read_entries(const Step& step, const Beam& beam,
             kept[k] = there && is_eligible(step, beam.beam, p);
         }
 #pragma unroll
-        for (int k = 0; k < TILES_AHEAD; ++k) logit[k] = token[k] != ~0u ? logit_of<T>(step, beam.beam, token[k]) : never();
+        for (int k = 0; k < TILES_AHEAD; ++k) x[k] = token[k] != ~0u ? logit_of<T>(step, beam.beam, token[k]) : never();
 #pragma unroll
         for (int k = 0; k < TILES_AHEAD; ++k) {
-            if (t + k * parts >= filled) break;
-            const float candidate = warp_max(kept[k] ? logit[k] : never());
-            if (lane_id() == 0) best[t + k * parts] = candidate;
-            if (whole) continue;
-            const float x[1] = {narrowed && !kept[k] ? never() : logit[k]};
-            add_to_mass(mass, x, narrowed ? candidate : warp_max(x[0]));
+            most[k] = kept[k] ? x[k] : never();
+            if (narrowed) x[k] = most[k];
+            top = fmaxf(top, x[k]);
         }
+        if (!whole) add_to_mass(mass, x, top);
+        const FourLargest<32> four(most);
+        const int tile = t + four.k() * parts;
+        if (four.writes() && tile < filled) best[tile] = four.largest;
     }
     return mass;
 }
@@ -174,7 +195,7 @@ __device__ __forceinline__ Mass read_positions(const Step& step, const Beam& bea
             }
             candidate = warp_max(candidate);
             if (lane_id() == 0) best[t] = candidate;
-            add_to_mass(mass, x, warp_max(fmaxf(x[0], x[1])));
+            add_to_mass(mass, x, fmaxf(x[0], x[1]));
         }
     }
     return mass;
