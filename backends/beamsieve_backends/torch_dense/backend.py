@@ -179,15 +179,16 @@ class TorchBackend(Backend):
         """The best of each request's slots, as they lie."""
         batch, places, slots = candidates.rows.shape
         scores: Tensor = candidates.scores
-        if keys is None:
-            keys = scores
-        alive = (candidates.rows >= 0) & scores.isfinite() & keys.isfinite()
-        usable = torch.where(alive, keys, -torch.inf).view(batch, places * slots)
-        cell, empty = best_of_rows(usable, width)
+        ranked: Tensor = scores if keys is None else keys
+        alive = (candidates.rows >= 0) & scores.isfinite() & ranked.isfinite()
+        usable = torch.where(alive, ranked, -torch.inf).view(batch, places * slots)
+        place, empty = best_of_rows(usable, width)
+        first = torch.arange(0, usable.numel(), usable.shape[1], device=self._device)
+        cell = place + first[:, None]
         flat = cell.view(-1)
         token, row, score, key = (
             values.reshape(-1).index_select(0, flat).view(cell.shape)
-            for values in (candidates.tokens, candidates.rows, scores, keys)
+            for values in (candidates.tokens, candidates.rows, scores, ranked)
         )
         beam = cell.div(slots, rounding_mode="floor")
         best = Best(beam, token, row, score, key, empty)

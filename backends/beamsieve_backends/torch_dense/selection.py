@@ -61,10 +61,8 @@ def best_of_tiles(
         return None
     if most < width or most * size <= _SORTED_AT_ONCE * width:
         scores, keys = guided or (found.scores(),) * 2
-        cell, empty = best_of_rows(_by_request(keys, tiles, shape, most), width)
-        # From a place in the request's row to one among all tiles.
-        first = (tiles.opens - torch.arange(0, shape[0] * most, most, device=cell.device)) * size
-        cell = (cell + first[:, None]).masked_fill_(empty, 0).view(-1)
+        place, empty = best_of_rows(_by_request(keys, tiles, shape, most), width)
+        cell = (place + (tiles.opens * size)[:, None]).masked_fill_(empty, 0).view(-1)
         held = tile = cell if size == 1 else cell >> _bits(size)
     else:
         at, scores, keys, reach = _reaching(found, guided, shape, width)
@@ -96,18 +94,18 @@ def best_of_rows(keys: Tensor, width: int) -> tuple[Tensor, Tensor]:
     """The ``width`` largest of each row of [B, K]; of equal ones, those further to the front.
 
     Returns:
-        int64 [B, width], places in the whole of ``keys``, and bool [B, width], where there is none
-        above -inf (and the place is any).
+        int64 [B, width], places in the row, and bool [B, width], where there is none above -inf
+        (and the place is any).
     """
     batch, columns = keys.shape
     if columns <= _SORTED_AT_ONCE * width:
         if columns < width:
             keys = torch.nn.functional.pad(keys, (0, width - columns), value=-torch.inf)
-        # -0.0 + 0.0 is 0.0: a sort by bits tells them apart.
-        ranked, order = (keys + 0.0).sort(stable=True, descending=True)
+        if keys.device.type != "cpu":
+            keys = keys + 0.0  # -0.0 becomes 0.0: a sort by bits tells them apart
+        ranked, order = keys.sort(stable=True, descending=True)
         empty = ranked[:, :width] == -torch.inf
-        first = torch.arange(0, batch * columns, columns, device=keys.device)
-        return order[:, :width].masked_fill(empty, 0).add_(first[:, None]), empty
+        return order[:, :width].masked_fill(empty, 0), empty
     reach = keys.topk(width, sorted=False).values.amin(1).clamp_(min=_LOWEST)
     cells = (keys >= reach[:, None]).view(-1).nonzero().squeeze(1)
     if not len(cells):
@@ -115,7 +113,8 @@ def best_of_rows(keys: Tensor, width: int) -> tuple[Tensor, Tensor]:
         return nothing, nothing == 0
     request = cells.div(columns, rounding_mode="floor")
     pick, empty = _sorted(keys.view(-1).index_select(0, cells), request, batch, width)
-    return cells.index_select(0, pick.view(-1)).view(pick.shape), empty
+    place = cells.index_select(0, pick.view(-1)).view(pick.shape)
+    return place.remainder_(columns), empty
 
 
 def _reaching(

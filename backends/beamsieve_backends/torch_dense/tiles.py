@@ -80,9 +80,9 @@ def expand(table: DeviceTable, beams: Beams, block: int) -> Tiles:
     if table.may_have_finished:
         finished = beams.finished.reshape(-1)
         live &= ~finished
-    row = torch.where(live, rows, 0)
+    row = rows.clamp(min=0) if finished is None else torch.where(live, rows, 0)
     first, end = table.starts.bounds(row)
-    degree = torch.where(live, end - first, 0).to(torch.int64)
+    degree = (end - first).mul_(live).to(torch.int64)
     first = first.to(torch.int64)
     if finished is not None:
         first = torch.where(finished, rows, first)
