@@ -17,7 +17,8 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from beamsieve.index.starts import EVERY_BYTE, PLACE_OF, SPAN, RowStarts
+from beamsieve.index.bits import EVERY_BYTE, PLACE_OF
+from beamsieve.index.starts import SPAN, RowStarts
 
 _WINDOW = SPAN // 8 + 1
 """So many bytes hold ``SPAN`` bits from any bit of the first one on."""

@@ -49,6 +49,8 @@ from typing import Literal
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from beamsieve.index.bits import kth_set_bit
+
 StartKind = Literal["plain", "identity", "sampled"]
 
 BLOCKS = (8, 16, 32, 64)
@@ -134,9 +136,9 @@ class RowStarts:
         left = rows & (self.block - 1)
         listed = place < 0 if len(exceptions) else None
         if listed is None:
-            found = _select(bits, place, left)
+            found = kth_set_bit(bits, place, left)
         else:
-            found = _select(bits, np.where(listed, 0, place), np.where(listed, 0, left))
+            found = kth_set_bit(bits, np.where(listed, 0, place), np.where(listed, 0, left))
         if self.gap:
             found -= rows
         if listed is not None:
@@ -313,43 +315,3 @@ def sampled_places(
     samples[exceptional] = -1 - np.arange(len(exceptional))
     listed = exceptional[:, None] * block + np.arange(block)
     return samples, starts[np.minimum(listed, rows)].ravel().astype(dtype)
-
-
-def _place_table() -> NDArray[np.int64]:
-    """At ``8 * v + k``: the bit of byte v that is set and has k set bits from itself on."""
-    bits = np.unpackbits(np.arange(256, dtype=np.uint8)[:, None], axis=1, bitorder="little")
-    from_itself_on = bits[:, ::-1].cumsum(axis=1, dtype=np.int64)[:, ::-1]
-    table = np.zeros(256 * 8 + 1, np.int64)
-    octet, place = np.nonzero(bits)
-    table[8 * octet + from_itself_on[octet, place]] = place
-    return table
-
-
-PLACE_OF = _place_table()
-EVERY_BYTE = np.uint64(0x0101010101010101)
-"""Times this, the last byte of a product is the sum of all bytes, and each the sum up to itself."""
-
-
-def _select(
-    bits: NDArray[np.uint64], place: NDArray[np.int64], left: NDArray[np.int64]
-) -> NDArray[np.int64]:
-    """The place of the ``left``-th set bit (from 0) from ``place`` on, within three words."""
-    first = np.minimum(np.maximum(place >> 6, 0), len(bits) - 3)  # whatever a damaged sample says
-    shift = (place & 63).astype(np.uint64)
-    word = bits[first] >> shift << shift
-    for _ in range(2):
-        count = np.bitwise_count(word)
-        behind = left >= count
-        if not behind.any():
-            break
-        word = np.where(behind, bits[first + 1], word)
-        first = first + behind
-        left = left - count * behind
-    # Bits up to and with each byte of the word; then how many bytes lie before the wanted bit.
-    total = np.bitwise_count(word.view(np.uint8)).view(np.uint64) * EVERY_BYTE
-    before = total.view(np.uint8).reshape(-1, 8) <= left.astype(np.uint8)[:, None]
-    shift = before.view(np.uint64).ravel() * EVERY_BYTE >> np.uint64(56) << np.uint64(3)
-    octet = (word >> shift & np.uint64(255)).view(np.int64)
-    from_it_on = (total >> shift & np.uint64(255)).view(np.int64) - left
-    within = PLACE_OF.take((octet << 3) + from_it_on, mode="clip")
-    return np.asarray((first << 6) + shift.view(np.int64) + within)
