@@ -55,6 +55,8 @@ TUNING: dict[str, dict[str, Any]] = {
     "groups_few": {"GROUPS": 2, "BLOCK_K": 256, "warps": 4},
     "groups_many": {"GROUPS": 8, "BLOCK_K": 32, "warps": 4, "registers": 64},
     "rank": {"OWN": 32, "OTHERS": 128, "warps": 2},
+    "cell": {"few": 16, "many": 64},
+    "tile": {"one": 64, "few": 128, "many": 256, "many_narrow": 128},
     "finish_few": {"OWN": 128, "OTHERS": 32, "warps": 8},
     "finish_many": {"OWN": 512, "OTHERS": 32, "warps": 16},
 }
@@ -347,9 +349,9 @@ class _Call:
         """The tokens of a tile: it decides how the log-softmax is summed, so it must not depend on
         the batch."""
         M, V = self.M, self.V
-        wide = 128 if V <= 1024 or self._splits() else 256
-        tile = 64 if M < 64 else 128 if M < 256 else wide
-        return min(tile, max(64, power_of_two(V)))
+        wide = "many_narrow" if V <= 1024 or self._splits() else "many"
+        tile = TUNING["tile"]["one" if M < 64 else "few" if M < 256 else wide]
+        return int(min(tile, max(64, power_of_two(V))))
 
     def _splits(self) -> bool:
         return not self.has_logits and self.hidden.dtype == torch.float32 and self.M >= 16
@@ -415,8 +417,9 @@ class _Call:
 
     def _written(self, bitmap: torch.Tensor, words: int) -> NewBeams:
         B, M, V, W = self.B, self.M, self.V, self.W
-        tile = self._tile()
-        cell = 16 if power_of_two(M) * power_of_two(V) <= 1 << 18 else 64
+        held = power_of_two(M) * power_of_two(V)
+        cell = max(TUNING["cell"]["few" if held <= 1 << 18 else "many"], held // CELLS_HELD)
+        tile = max(self._tile(), cell)
         cells = tile // cell
         logits, best, peak, mass = self._statistics(bitmap, words, tile, 1, cells)
         tiles = len(peak)
