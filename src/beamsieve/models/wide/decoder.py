@@ -51,7 +51,7 @@ class WideDecoder:
     largest size is decoded in pieces.
 
     Args:
-        model: in evaluation mode; its weights are copied to the engine's device.
+        model: moved to the engine's device, into evaluation mode; its weights are copied.
         engine: of an index with the model's codebooks.
         widths: beams kept per level; with widths of their own, rows computed are rows alive.
         columns: context tokens that there is room for.
