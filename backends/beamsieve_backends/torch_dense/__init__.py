@@ -1,8 +1,9 @@
 """The step in ordinary PyTorch operations, for CPU and CUDA alike.
 
-Read in this order: ``tables`` (the index on the device), ``tiles`` (the candidates of a step),
-``products`` and ``gemm`` (their logits), ``sums`` and ``scores`` (what their scores are),
-``selection`` (the best of them), and ``backend``, which puts these together.
+Read in this order: ``tables`` (the index on the device) with ``row_starts`` and ``entry_tokens``
+(its compressed parts), ``tiles`` (the candidates of a step), ``products`` and ``gemm`` (their
+logits), ``sums`` and ``scores`` (what their scores are), ``selection`` (the best of them), and
+``backend``, which puts these together.
 """
 
 from beamsieve_backends.torch_dense.backend import TorchBackend
