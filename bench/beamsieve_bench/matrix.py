@@ -29,12 +29,10 @@ from beamsieve_bench.matrix_cells import NORMALIZERS, SWEEPS, Cell, cells, prese
 from beamsieve_bench.matrix_gate import passed_the_suite, resolved, right_on_the_specification
 from beamsieve_bench.matrix_measure import Settings, measure_catalog, missed
 from beamsieve_bench.matrix_rows import Row, Run, machine
-from beamsieve_bench.matrix_sources import Preparation, real_catalogs
+from beamsieve_bench.matrix_sources import Preparation, real_catalogs, state_folder
 from beamsieve_bench.matrix_timing import ceilings
 from beamsieve_bench.stage import BAD_ARGUMENTS, DTYPES, FAILED, OneLineParser, complain, say
 
-SUITE_SHARE = 0.6
-"""How much of ``--limit`` the conformance suite may take."""
 WRITTEN = (".json", ".csv", ".html", ".svg", ".png")
 
 
@@ -52,10 +50,13 @@ def measure(options: argparse.Namespace) -> Run:
     by_workload: dict[str, list[Cell]] = {}
     for cell in options.cells:
         by_workload.setdefault(cell.workload, []).append(cell)
-    with Preparation(list(by_workload), options.data, options.processes) as sources:
+    kept = None if options.keep is None else state_folder(options.keep)
+    preparation = Preparation(list(by_workload), options.data, options.processes, kept)
+    with preparation as sources:
         say("holding the backends to the specification")
-        time_for_it = options.limit * SUITE_SHARE
-        passed, red = passed_the_suite(backends, options.record, options.processes, time_for_it)
+        passed, red = passed_the_suite(
+            backends, options.record, options.processes, options.suite, kept
+        )
         absent = [missed(config, "every", why) for config, why in red.items()]
         if red and (not options.keep_going or not passed):
             raise GateError(" ".join(red.values()))
@@ -157,6 +158,9 @@ def parser() -> OneLineParser:
     add("--threads", type=int, help="PyTorch's threads on the CPU")
     add("--keep-going", action="store_true", help="leave a backend out that is not right, in "
         "place of measuring nothing; the exit code is 1 all the same")  # fmt: skip
+    add("--suite", type=float, default=math.inf, help="seconds that a conformance suite may take")
+    add("--keep", type=Path, metavar="FOLDER", help="keep made catalogs and passed suites there, "
+        "and take what is there of this very code")  # fmt: skip
     add("--limit", type=float, default=math.inf, help="seconds after which no cell begins")
     add("--processes", type=int, default=1, help="so many catalogs and gates at once (1)")
     add("--data", type=Path, help="folder with real catalogs (NAME.index.json)")

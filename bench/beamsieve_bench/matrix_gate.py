@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import math
 import subprocess
@@ -60,7 +61,11 @@ _SUITE = "import sys; from beamsieve_conformance import run; sys.exit(run(sys.ar
 
 
 def passed_the_suite(
-    configs: Sequence[str], records: Sequence[Path], processes: int, seconds: float
+    configs: Sequence[str],
+    records: Sequence[Path],
+    processes: int,
+    seconds: float,
+    kept: Path | None = None,
 ) -> tuple[dict[str, str], dict[str, str]]:
     """Hold each backend to the conformance suite, or find that a record of this very state does.
 
@@ -73,6 +78,8 @@ def passed_the_suite(
         records: files of ``beamsieve conformance --record``.
         processes: how many suites at once.
         seconds: how long one may take.
+        kept: a folder of :func:`beamsieve_bench.matrix_sources.state_folder`, where a suite that
+            was passed is noted, and found again.
 
     Returns:
         how each was found right, and for the others why they may not be measured.
@@ -83,10 +90,16 @@ def passed_the_suite(
         for path in records:
             if _holds(path, subject):
                 return f"as the record {path.name} of this state says", ""
+        note = None if kept is None else kept / f"{config.replace(':', '-')}.{_facts(subject)}.gate"
+        if note is not None and note.is_file():
+            return note.read_text("utf-8"), ""
         code, report = run_suite(config, seconds)
         lines = report.strip().splitlines()
         if code == 0:
-            return f"conformance --quick: {lines[-1].strip('= ')}", ""
+            how = f"conformance --quick: {lines[-1].strip('= ')}"
+            if note is not None:
+                note.write_text(how, "utf-8")
+            return how, ""
         failed = [line for line in lines if line.startswith(("FAILED", "ERROR", "beamsieve:"))]
         return "", (
             f"{config} fails the conformance suite, so it is not measured; see "
@@ -97,6 +110,11 @@ def passed_the_suite(
         found = dict(zip(configs, pool.map(outcome, configs), strict=True))
     right = {config: how for config, (how, _) in found.items() if how}
     return right, {config: why for config, (_, why) in found.items() if why}
+
+
+def _facts(subject: Subject) -> str:
+    """Device and versions, as a part of a file's name."""
+    return hashlib.sha256(json.dumps(facts(subject), sort_keys=True).encode()).hexdigest()[:16]
 
 
 def run_suite(config: str, seconds: float) -> tuple[int, str]:

@@ -17,6 +17,8 @@ ask for a tenth or a hundredth of the items.
 
 from __future__ import annotations
 
+import hashlib
+import json
 import multiprocessing
 import os
 import re
@@ -33,6 +35,7 @@ from numpy.typing import NDArray
 import beamsieve as bs
 from beamsieve.errors import InputError
 from beamsieve_bench.catalogs import WORKLOADS, Workload, skewed_sids
+from beamsieve_conformance.records import package_folder
 
 ENVIRONMENT = "BEAMSIEVE_BENCH_DATA"
 SHARES = (1.0, 0.1, 0.01)
@@ -171,10 +174,17 @@ class Preparation:
         workloads: what to make.
         data: the folder of real catalogs.
         processes: how many at once.
+        kept: a folder of :func:`state_folder`, where they stay and are found again.
     """
 
-    def __init__(self, workloads: Sequence[str], data: Path | None, processes: int) -> None:
-        self.workloads, self.data = workloads, data
+    def __init__(
+        self,
+        workloads: Sequence[str],
+        data: Path | None,
+        processes: int,
+        kept: Path | None = None,
+    ) -> None:
+        self.workloads, self.data, self.kept = workloads, data, kept
         self.processes = min(processes, len(workloads))
 
     def __enter__(self) -> Iterator[Source]:
@@ -184,17 +194,37 @@ class Preparation:
             BeamsieveError: in the iteration, as ``read_source``.
         """
         self._ended = ExitStack()
-        if self.processes == 1:
+        if self.processes == 1 and self.kept is None:
             return (read_source(workload, self.data) for workload in self.workloads)
-        folder = Path(self._ended.enter_context(tempfile.TemporaryDirectory()))
+        folder = self.kept
+        if folder is None:
+            folder = Path(self._ended.enter_context(tempfile.TemporaryDirectory()))
         context = multiprocessing.get_context("spawn")
         pool = self._ended.enter_context(context.Pool(self.processes))
-        jobs = [(name, self.data, folder / str(n)) for n, name in enumerate(self.workloads)]
+        jobs = [(name, self.data, folder / _file_name(name)) for name in self.workloads]
         return map(_read_saved, self.workloads, pool.imap(_saved, jobs))
 
     def __exit__(self, *failure: object) -> None:
         """Remove what was written, and end what is still being made."""
         self._ended.close()
+
+
+def state_folder(folder: Path) -> Path:
+    """A folder below this one for the code as it is now: other code finds nothing of it."""
+    digest = hashlib.sha256()
+    for name in ("beamsieve", "beamsieve_spec", "beamsieve_backends", "beamsieve_conformance",
+                 "beamsieve_bench"):  # fmt: skip
+        home = package_folder(name)
+        for path in sorted(home.rglob("*")):
+            if path.suffix in (".py", ".cu", ".cuh"):
+                digest.update(f"{path.relative_to(home)}\0".encode() + path.read_bytes())
+    made = folder / digest.hexdigest()[:16]
+    made.mkdir(parents=True, exist_ok=True)
+    return made
+
+
+def _file_name(workload: str) -> str:
+    return hashlib.sha256(workload.encode()).hexdigest()[:16]
 
 
 def _read_saved(workload: str, saved: tuple[Path, tuple[float, ...]]) -> Source:
@@ -205,7 +235,10 @@ def _read_saved(workload: str, saved: tuple[Path, tuple[float, ...]]) -> Source:
 
 def _saved(job: tuple[str, Path | None, Path]) -> tuple[Path, tuple[float, ...]]:
     workload, data, path = job
-    source = read_source(workload, data)
-    source.index.save(path.with_suffix(".safetensors"))
-    np.save(path.with_suffix(".npy"), source.sids)
-    return path, source.shares
+    finished = path.with_suffix(".json")
+    if not finished.is_file():
+        source = read_source(workload, data)
+        source.index.save(path.with_suffix(".safetensors"))
+        np.save(path.with_suffix(".npy"), source.sids)
+        finished.write_text(json.dumps(source.shares), "utf-8")
+    return path, tuple(json.loads(finished.read_text("utf-8")))

@@ -157,6 +157,21 @@ def test_the_suite_itself_is_what_is_run(monkeypatch):
     assert matrix_gate.run_suite("nothing", 300.0)[0] == 2
 
 
+def test_what_is_kept_is_taken_again_by_the_same_code_alone(suite, tmp_path, monkeypatch):
+    kept = ("--keep", str(tmp_path / "kept"))
+    assert run(f"{TINY} --limit 0", *kept) == 1
+    made = sorted(path.suffix for path in tmp_path.rglob("*") if path.is_file())
+    assert made == [".gate", ".json", ".npy", ".safetensors"]
+    assert run(TINY, *kept) == 0
+    assert suite == ["torch:cpu"]  # once
+    package = tmp_path / "package"
+    package.mkdir()
+    (package / "changed.py").write_text("changed = True")
+    monkeypatch.setattr("beamsieve_bench.matrix_sources.package_folder", lambda name: package)
+    assert run(TINY, *kept) == 0
+    assert suite == ["torch:cpu"] * 2
+
+
 def test_after_the_limit_no_cell_begins(suite, capsys):
     assert run(f"{TINY} --limit 0") == 1
     assert "--limit" in complaint(capsys)
