@@ -145,15 +145,25 @@ def equal(backend: Any, one: Beams, other: Beams) -> bool:
 
 
 def run_row(decode: Decode, index: Any, filters: Any, replays: int) -> dict[str, Any]:
-    """Gate and times."""
-    backend = decode.backend
-    run: Callable[[], object] = decode.graph
-    how = "engine"
+    """Gate and times; in a capture of one's own, and said so, where the engine's is not right."""
     try:
-        last = decode.graph()
-    except BackendError as error:
-        how = f"by hand: {str(error).splitlines()[0]}"
-        run, last = decode.own_capture()
+        return _gated(decode, index, filters, replays, "engine", decode.graph, decode.graph())
+    except (BackendError, GateError) as error:
+        why = str(error).splitlines()[0]
+    run, last = decode.own_capture()
+    return _gated(decode, index, filters, replays, f"by hand, as the engine's: {why}", run, last)
+
+
+def _gated(
+    decode: Decode,
+    index: Any,
+    filters: Any,
+    replays: int,
+    how: str,
+    run: Callable[[], object],
+    last: Beams,
+) -> dict[str, Any]:
+    backend = decode.backend
     backend.synchronize()
     found: dict[str, Any] = {
         "captured": how,
@@ -161,6 +171,8 @@ def run_row(decode: Decode, index: Any, filters: Any, replays: int) -> dict[str,
         "graph_equals_steps": equal(backend, decode.steps(), last),
         "beams": [int(n) for n in backend.to_host(last.count)],
     }
+    if not found["graph_equals_steps"]:
+        raise GateError("the graph's beams differ from those of the steps")
     backend.synchronize()
     return {**found, "times": times_of(run, replays)}
 
