@@ -133,12 +133,16 @@ class GraphOfSearch(Captured):
             if self._torch is None:
                 self._graph.launch(stream)
             else:
-                own = self._torch.cuda.ExternalStream(int(stream.ptr), self._device.number)
-                with self._torch.cuda.stream(own):
+                with self._torch.cuda.stream(self._same_stream(int(stream.ptr))):
                     self._graph.replay()
             beams = self._with_own_arrays(search)
             self._copied.record(stream)
         return beams
+
+    def _same_stream(self, address: int) -> Any:
+        """A stream of CuPy's as torch's. By the address 0 torch would make a new stream."""
+        cuda, number = self._torch.cuda, self._device.number
+        return cuda.ExternalStream(address, number) if address else cuda.default_stream(number)
 
     def _with_own_arrays(self, search: Search) -> Beams:
         """The last beams in memory of their own, by one copy: they lie side by side."""
