@@ -197,8 +197,9 @@ class StepCall:
         # About eight pieces to a part. The batch has no say here, as it must not change how a
         # request's numbers are rounded; a beam's parts may all have one warp, the sum is the same.
         parts = min(WARPS, power_of_two(-(-chunks // 8)))
-        warps = self.device.multiprocessors * WARPS * BLOCKS_AT_ONCE
-        share = parts if B * M < warps else 1
+        at_once = self.device.multiprocessors * WARPS * BLOCKS_AT_ONCE
+        rows = B * M
+        share = 1 if rows >= at_once else parts
         group = 1
         while group < 8 and M * tiles >= 2 * group * GROUPS_PER_PLACE * self.shape.W:
             group *= 2

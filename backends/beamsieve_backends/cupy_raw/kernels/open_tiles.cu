@@ -8,7 +8,7 @@
 // the last block looks at the opened tiles themselves: slower, same answer.
 // Workspace: what score_tiles left, and `lists` [B, list_capacity].
 
-constexpr u32 KEYS_AT_ONCE = 4 * THREADS;
+constexpr u32 KEYS_AHEAD = 8, KEYS_AT_ONCE = 2 * KEYS_AHEAD * THREADS;
 
 // What is known of an opened tile, in shared memory.
 struct Opened {
@@ -35,17 +35,20 @@ struct OpenTiles {
         for (u32 turn = 0; turn * KEYS_AT_ONCE * blocks < groups; ++turn) {
             if (threadIdx.x == 0) *opened.count = 0;
             __syncthreads();
-            float key[4];
-            u32 group[4];
+            for (u32 from = 0; from < KEYS_AT_ONCE; from += KEYS_AHEAD * THREADS) {
+                if ((turn * KEYS_AT_ONCE + from) * blocks >= groups) break;
+                float key[KEYS_AHEAD];
+                u32 group[KEYS_AHEAD];
 #pragma unroll
-            for (u32 k = 0; k < 4; ++k) {  // runs of eight neighbours go to the blocks in turns
-                const u32 run = (turn * KEYS_AT_ONCE + k * THREADS + threadIdx.x) >> 3;
-                group[k] = (run * blocks + block) * 8 + (threadIdx.x & 7);
-                key[k] = group[k] < groups ? __ldcg(best + group[k]) : never();
+                for (u32 k = 0; k < KEYS_AHEAD; ++k) {  // runs of eight neighbours go to the blocks in turns
+                    const u32 run = (turn * KEYS_AT_ONCE + from + k * THREADS + threadIdx.x) >> 3;
+                    group[k] = (run * blocks + block) * 8 + (threadIdx.x & 7);
+                    key[k] = group[k] < groups ? __ldcg(best + group[k]) : never();
+                }
+#pragma unroll
+                for (u32 k = 0; k < KEYS_AHEAD; ++k)
+                    if (bound.open(key[k])) opened.group[atomicAdd(opened.count, 1u)] = group[k];
             }
-#pragma unroll
-            for (u32 k = 0; k < 4; ++k)
-                if (bound.open(key[k])) opened.group[atomicAdd(opened.count, 1u)] = group[k];
             __syncthreads();
             const u32 count = *opened.count;
             for (u32 from = 0; from < count; from += THREADS) {
@@ -161,7 +164,11 @@ __global__ void __launch_bounds__(THREADS, 2) open_tiles(const __grid_constant__
     };
     float high = tiles.bound.scale.high, low = tiles.bound.low();
     u32 alive;
-    if (alone && listed <= chooser.capacity) {
+    if (listed <= chooser.capacity && (alone || listed <= static_cast<u32>(step.list_capacity))) {
+        if (!alone) {
+            for (u32 i = threadIdx.x; i < listed; i += THREADS) chooser.survivors[i] = __ldcg(list + i);
+            __syncthreads();
+        }
         alive = listed;
     } else if (!alone && listed <= static_cast<u32>(step.list_capacity)) {
         alive = gather(Listed{list, listed}, chooser, step.width, high, low);

@@ -81,7 +81,11 @@ __global__ void __launch_bounds__(THREADS) select_slots(const __grid_constant__ 
     };
     float high = slots.bound.scale.high, low = slots.bound.low();
     u32 alive;
-    if (listed <= static_cast<u32>(step.list_capacity)) {
+    if (listed <= min(chooser.capacity, static_cast<u32>(step.list_capacity))) {
+        for (u32 i = threadIdx.x; i < listed; i += THREADS) chooser.survivors[i] = __ldcg(list + i);
+        __syncthreads();
+        alive = listed;
+    } else if (listed <= static_cast<u32>(step.list_capacity)) {
         alive = gather(Listed{list, listed}, chooser, step.width, high, low);
     } else {
         slots.first_warp = warp_id();
