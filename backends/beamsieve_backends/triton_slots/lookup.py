@@ -1,4 +1,4 @@
-"""Device helpers: where a row begins, which token an entry has, and which child a token leads to.
+"""Device helpers: where a row begins, which tokens it has, and which child a token leads to.
 
 The forms of the arrays are ``beamsieve.index.starts``, ``tokens`` and ``tables``. Which of them a
 table has is a number that the kernel is given, not compiled in: one kernel serves every table.
@@ -132,3 +132,38 @@ def rank_in_row(bitmaps, ranks, rank_mask, words, rank_words, row, token, mask):
         earlier = mask & (word - back >= group * 4)
         found += ones(tl.load(bitmaps + cell - back, mask=earlier, other=0))
     return found + ones_below(own, token & 63)
+
+
+@triton.jit
+def token_of_rank(bitmaps, ranks, rank_mask, words, rank_words, row, rank, mask):
+    """int32: the token of a dense table's row that so many others (int64) come before; 0 where
+    masked."""
+    low = tl.zeros(rank.shape, tl.int32)
+    high = low + rank_words
+    width = rank_words
+    # The last group of words that begins with no more than ``rank`` tokens before it.
+    while width > 1:
+        middle = (low + high) // 2
+        searching = mask & (high - low > 1)
+        before = tl.load(ranks + row * rank_words + middle, mask=searching, other=0)
+        reached = searching & ((before.to(tl.int64) & rank_mask) <= rank)
+        low = tl.where(reached, middle, low)
+        high = tl.where(searching & (reached == 0), middle, high)
+        width = (width + 1) // 2
+    before = tl.load(ranks + row * rank_words + low, mask=mask, other=0).to(tl.int64) & rank_mask
+    left = rank - before
+    at = low * 4
+    found = tl.zeros(rank.shape, tl.int64)
+    place = tl.zeros(rank.shape, tl.int32)
+    searching = mask
+    for each in tl.static_range(4):
+        inside = searching & (at + each < words)
+        word = tl.load(bitmaps + row * words + at + each, mask=inside, other=0)
+        count = ones(word)
+        here = inside & (left < count)
+        found = tl.where(here, word, found)
+        place = tl.where(here, (at + each) * 64, place)
+        left = tl.where(inside & (here == 0), left - count, left)
+        searching = inside & (here == 0)
+    token = place + _place_of_one(found, left).to(tl.int32)
+    return tl.where(mask, token, 0)

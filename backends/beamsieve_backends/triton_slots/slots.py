@@ -13,7 +13,7 @@ from __future__ import annotations
 import triton
 import triton.language as tl
 
-from beamsieve_backends.triton_slots.lookup import row_start, token_at
+from beamsieve_backends.triton_slots.lookup import row_start, token_at, token_of_rank
 from beamsieve_backends.triton_slots.ordering import packed, usable
 from beamsieve_backends.triton_slots.rank import BY_SLOT, keep_best, rank_and_write
 from beamsieve_backends.triton_slots.targeting import permitted
@@ -24,7 +24,7 @@ def _candidates_of(
     rows, finished, start_array, start_bits, start_exceptions, start_kind, start_shift, start_gap,
     m, inside,
 ):  # fmt: skip
-    """First entry (a finished beam's: its leaf), number of candidates, and whether finished."""
+    """First entry (a finished beam's: its leaf), number of candidates, whether finished, row."""
     row = tl.load(rows + m, mask=inside, other=-1)
     done = (row >= 0) & (tl.load(finished + m, mask=inside, other=0) != 0)
     live = (row >= 0) & (done == 0)
@@ -34,20 +34,26 @@ def _candidates_of(
     end = row_start(
         start_array, start_bits, start_exceptions, start_kind, start_shift, start_gap, row + 1, live
     )
-    return tl.where(done, row, start), tl.where(done, 1, (end - start).to(tl.int32)), done
+    return tl.where(done, row, start), tl.where(done, 1, (end - start).to(tl.int32)), done, row
 
 
 @triton.jit
 def _score(
-    hidden, head, bias, logits, tokens, token_bits, has_bias, first, degree, done, beam, slot,
-    V, D,
-    EVEN: tl.constexpr, BLOCK_K: tl.constexpr, HAS_LOGITS: tl.constexpr,
+    hidden, head, bias, logits, tokens, token_bits, bitmaps, ranks, rank_mask, words, rank_words,
+    has_bias, row, passed, first, degree, done, beam, slot, V, D,
+    EVEN: tl.constexpr, BLOCK_K: tl.constexpr, HAS_LOGITS: tl.constexpr, DENSE: tl.constexpr,
 ):  # fmt: skip
-    """Logits and tokens [n, slots] of n runs of entries: their ``first``, their length ``degree``,
-    whose ``beam``. -inf where there is none; 0, with the token 0, for a finished beam."""
+    """Logits and tokens [n, slots] of n runs of entries: of which ``row``, behind how many others
+    (``passed``), their ``first``, their length ``degree``, whose ``beam``. -inf where there is
+    none; 0, with the token 0, for a finished beam."""
     inside = slot[None, :] < degree[:, None]
     real = _real(degree, done, slot)
-    token = token_at(tokens, token_bits, first[:, None] + slot[None, :], real)
+    rank = passed[:, None] + slot[None, :].to(tl.int64)
+    if DENSE:
+        lines = row[:, None] + tl.zeros(rank.shape, tl.int64)
+        token = token_of_rank(bitmaps, ranks, rank_mask, words, rank_words, lines, rank, real)
+    else:
+        token = token_at(tokens, token_bits, first[:, None] + rank, real)
     token = tl.where(real, token, 0)
     if HAS_LOGITS:
         logit = tl.load(logits + beam[:, None] * V + token, mask=real, other=0.0).to(tl.float32)
@@ -95,13 +101,13 @@ def _share(logit):
 
 @triton.jit(do_not_specialize=[
     "start_kind", "start_shift", "start_gap", "token_bits", "has_bias", "M", "V", "CAPACITY",
-    "TILE_CAPACITY", "wide_from", "has_parts", "segments", "bit_words", "has_sets", "batch",
-    "over_kept",
+    "TILE_CAPACITY", "wide_from", "rank_mask", "words", "rank_words", "has_parts", "segments",
+    "bit_words", "has_sets", "batch", "over_kept",
 ])  # fmt: skip
 def score_slots(
     hidden, head, bias, logits, rows, finished,
     start_array, start_bits, start_exceptions, start_kind, start_shift, start_gap,
-    tokens, token_bits, has_bias,
+    tokens, token_bits, bitmaps, ranks, rank_mask, words, rank_words, has_bias,
     slot_logits, slot_tokens, first_entry, beam_peak, beam_sum,
     tile_starts, tile_beam, tile_peak, tile_sum,
     M, V, D, CAPACITY, TILE_CAPACITY, wide_from,
@@ -111,7 +117,8 @@ def score_slots(
     over_kept,
     BEAMS: tl.constexpr, SLOTS: tl.constexpr, TILES: tl.constexpr, TILE: tl.constexpr,
     BEAMS_UP: tl.constexpr, EVEN: tl.constexpr, BLOCK_K: tl.constexpr, TILE_K: tl.constexpr,
-    HAS_LOGITS: tl.constexpr, TARGETED: tl.constexpr, PDL: tl.constexpr,
+    HAS_LOGITS: tl.constexpr, DENSE: tl.constexpr, TARGETED: tl.constexpr,
+    PDL: tl.constexpr,
 ):  # fmt: skip
     """Every valid token of every beam: logit and token, and each beam's share of the log-softmax.
 
@@ -136,15 +143,16 @@ def score_slots(
     if program < wide_from:
         m = program * BEAMS + tl.arange(0, BEAMS)
         inside = m < M
-        first, degree, done = _candidates_of(
+        first, degree, done, row = _candidates_of(
             rows + b * M, finished + b * M, start_array, start_bits, start_exceptions, start_kind,
             start_shift, start_gap, m, inside,
         )  # fmt: skip
         beam = b * M + m
         slot = tl.arange(0, SLOTS)
         logit, token = _score(
-            hidden, head, bias, logits, tokens, token_bits, has_bias, first, degree, done, beam,
-            slot, V, D, EVEN, BLOCK_K, HAS_LOGITS,
+            hidden, head, bias, logits, tokens, token_bits, bitmaps, ranks, rank_mask, words,
+            rank_words, has_bias, row, first - first, first, degree, done, beam, slot, V, D, EVEN,
+            BLOCK_K, HAS_LOGITS, DENSE,
         )  # fmt: skip
         counted = logit
         if TARGETED:
@@ -165,7 +173,7 @@ def score_slots(
         tl.store(slot_tokens + at, token, mask=inside[:, None])
     else:
         everyone = tl.arange(0, BEAMS_UP)
-        _first, degrees, _done = _candidates_of(
+        _first, degrees, _done, _rows = _candidates_of(
             rows + b * M, finished + b * M, start_array, start_bits, start_exceptions, start_kind,
             start_shift, start_gap, everyone, everyone < M,
         )  # fmt: skip
@@ -185,7 +193,7 @@ def score_slots(
             before = tl.sum(
                 tl.where(everyone[None, :] == m[:, None], (ends - tiles)[None, :], 0), 1
             )
-            first, degree, done = _candidates_of(
+            first, degree, done, row = _candidates_of(
                 rows + b * M, finished + b * M, start_array, start_bits, start_exceptions,
                 start_kind, start_shift, start_gap, m, real,
             )  # fmt: skip
@@ -193,9 +201,9 @@ def score_slots(
             left = tl.where(real, degree - passed, 0)
             slot = tl.arange(0, TILE)
             logit, token = _score(
-                hidden, head, bias, logits, tokens, token_bits, has_bias,
-                first + passed.to(tl.int64), left, done, b * M + m, slot, V, D, EVEN, TILE_K,
-                HAS_LOGITS,
+                hidden, head, bias, logits, tokens, token_bits, bitmaps, ranks, rank_mask, words,
+                rank_words, has_bias, row, passed.to(tl.int64), first, left, done, b * M + m, slot,
+                V, D, EVEN, TILE_K, HAS_LOGITS, DENSE,
             )  # fmt: skip
             counted = logit
             if TARGETED:

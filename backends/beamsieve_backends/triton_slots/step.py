@@ -110,14 +110,13 @@ class Kept:
 def choose_projection(
     table: DeviceTable, wanted: Projection | None, normalize: Normalize, given_logits: bool
 ) -> Projection:
-    """Full for a dense table, or where the whole codebook must be seen; else as wanted.
-
-    A dense table holds no token list, and at its density a full projection costs less anyway.
-    """
-    if table.dense or normalize == "all":
+    """Full where the whole codebook must be seen; else as wanted, or as is likely to be faster."""
+    if normalize == "all":
         return "full"
     if wanted is not None:
         return wanted
+    if table.dense:
+        return "full"
     if given_logits:
         return "selective"
     return "full" if table.typical_degree * 24 > table.vocabulary else "selective"
@@ -230,11 +229,12 @@ class _Call:
         launch(
             score_slots, (B, wide_from + for_tiles), self.hidden, self.head, self.bias,
             self.logits, self.beams.rows, self.finished, *table.starts, table.tokens,
-            table.token_bits, self.has_bias, slot_logits, slot_tokens, first_entry, beam_peak,
+            table.token_bits, table.bitmap, table.ranks, table.rank_mask, table.words,
+            table.rank_words, self.has_bias, slot_logits, slot_tokens, first_entry, beam_peak,
             beam_sum, tile_starts, tile_beam, tile_peak, tile_sum, M, self.V, self.D, capacity,
             max(1, most_tiles), wide_from, *self._targeting(), self.over_kept,
-            TARGETED=self.targeting is not None, SLOTS=table.slots, TILE=table.tile,
-            BEAMS_UP=_beams_up(M), HAS_LOGITS=self.has_logits, **shape,
+            TARGETED=self.targeting is not None, DENSE=table.dense, SLOTS=table.slots,
+            TILE=table.tile, BEAMS_UP=_beams_up(M), HAS_LOGITS=self.has_logits, **shape,
         )  # fmt: skip
         keys = self.empty(B, capacity, dtype=torch.int64)
         scores = self.empty(B, capacity) if self.has_nudge else self.beams.scores

@@ -132,9 +132,10 @@ def test_half_precision_inputs_lose_nothing(dtype):
     follow(Walk(2, 70, 3, 300), [70, 33, 50], dtype=dtype)
 
 
+@pytest.mark.parametrize("layout", ["dense", "sparse"])
 @pytest.mark.parametrize("projection", ["full", "selective"])
-def test_both_projections_of_sparse_tables(projection):
-    follow(Walk(3, 70, 3, 300, layout="sparse"), [70, 33, 50], projection=projection)
+def test_both_projections_of_both_layouts(projection, layout):
+    follow(Walk(3, 300, 2, 900, layout=layout), [40, 50], projection=projection)
 
 
 @pytest.mark.parametrize("layout", ["dense", "sparse"])
