@@ -94,7 +94,7 @@ class GraphOfSearch(Captured):
         caller = cupy.cuda.get_current_stream()
         before = cupy.cuda.Event(disable_timing=True)
         before.record(caller)
-        torch = sys.modules.get("torch")
+        torch: Any = sys.modules.get("torch")
         if torch is not None and not torch.cuda.is_initialized():
             torch = None
         with ExitStack() as stack:
