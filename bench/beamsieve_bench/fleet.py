@@ -12,6 +12,7 @@ is written. On a CPU the same steps run without graphs.
 from __future__ import annotations
 
 import copy
+import gc
 import time
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext
@@ -28,7 +29,7 @@ from beamsieve.models.model import Model
 from beamsieve.models.sequences import ItemSids, Sequences
 from beamsieve.models.settings import TrainingSettings
 
-_SHARES = (0.35, 0.6, 0.8, 0.93, 0.98, 1.0)
+_SHARES = (0.5, 0.8, 0.95, 1.0)
 """Histories up to these quantiles of length are trained together."""
 _VALIDATED = 4096
 """Held-out histories that decide which weights are kept."""
@@ -154,13 +155,14 @@ class Trainee:
         for bucket in self.buckets:
             self.stream.wait_stream(torch.cuda.current_stream())
             with torch.cuda.stream(self.stream):
-                for _ in range(2):
-                    self._train(bucket)
-            torch.cuda.current_stream().wait_stream(self.stream)
-            self.optimizer.zero_grad(set_to_none=True)
-            bucket.graph = torch.cuda.CUDAGraph()
-            with torch.cuda.graph(bucket.graph, pool=pool, stream=self.stream):
                 self._train(bucket)
+                self.optimizer.zero_grad(set_to_none=True)
+                self.stream.synchronize()
+                bucket.graph = torch.cuda.CUDAGraph()
+                # Not the context manager: it empties torch's cache, which costs more.
+                bucket.graph.capture_begin(pool=pool)
+                self._train(bucket)
+                bucket.graph.capture_end()
         torch.cuda.synchronize()
         with torch.no_grad():
             for own, old, average in zip(
@@ -277,8 +279,13 @@ def train_all(
 ) -> None:
     """All of them in turns, until all are done or the time is up."""
     began = time.monotonic()
-    for trainee in trainees:
-        trainee.prepare()
+    gc.collect()
+    gc.disable()  # what it frees on the device would end a capture
+    try:
+        for trainee in trainees:
+            trainee.prepare()
+    finally:
+        gc.enable()
     say(f"{len(trainees)} captured in {time.monotonic() - began:.1f} s")
     turn = 0
     while time.monotonic() - began < seconds and not all(t.done for t in trainees):

@@ -6,7 +6,7 @@ import pytest
 
 from beamsieve.errors import InputError
 from beamsieve.models.metrics import Metrics
-from beamsieve.models.serving import Recommendation, RecommendedItem
+from beamsieve.models.recommendation import Recommendation, RecommendedItem
 
 
 def row(items, target, free=0, illegal=0) -> Recommendation:

@@ -8,8 +8,9 @@ import torch
 import torch.utils.dlpack
 from torch import Tensor
 
-from beamsieve.models.generator import Context, Generator, Reading
+from beamsieve.models.generator import Generator, Reading
 from beamsieve.models.pointer import Copying, mixed
+from beamsieve.models.spelling import spelt_tokens
 
 
 class SpeltBeams(Protocol):
@@ -36,11 +37,17 @@ class BeamScorer:
     Args:
         model: in evaluation mode.
         reading: from ``model.read``.
+        kernel: whether the spelling layers' attention runs in a Triton kernel of its own; None
+            takes it on a GPU where it serves (a short context such as Deco's).
+
+    Raises:
+        InputError: the kernel is asked for and cannot serve; at the first step of a search.
     """
 
-    def __init__(self, model: Generator, reading: Reading) -> None:
+    def __init__(self, model: Generator, reading: Reading, kernel: bool | None = None) -> None:
         self.model = model
         self.reading = reading
+        self.kernel = kernel
         self._next = 0
         self._search: object = None
 
@@ -53,7 +60,7 @@ class BeamScorer:
         with torch.no_grad():
             if step != self._next or search is not self._search:
                 self._context = self.model.open(self.reading)
-                self._spelt = SpeltTokens(self.model, self._context)
+                self._spelt = spelt_tokens(self.model, self._context, self.kernel)
                 self._copies = _begin(self.reading.copying)
             device = self._context.first.device
             tokens = as_tensor(beams.tokens, device)
@@ -75,57 +82,6 @@ class BeamScorer:
             if self._copies is None:
                 return hidden, head.weight.detach(), head.bias.detach()
             return self._copies.mix(head(hidden), step - 1)
-
-
-class SpeltTokens:
-    """Keys and values of the tokens that each beam has spelt, and attention over all there is."""
-
-    def __init__(self, model: Generator, context: Context) -> None:
-        self.count = 0
-        self._model = model
-        self._context = context
-        self._own: list[Tensor] = []  # per layer [B, W, 2, heads, count, e / heads]
-        self._hidden = None if context.seen is None else ~context.seen[:, None, None]
-
-    def reorder(self, parents: Tensor) -> None:
-        """Put the beams into the order of parents int64 [B, W]."""
-        request = torch.arange(len(parents), device=parents.device)[:, None]
-        self._own = [kept[request, parents] for kept in self._own]
-
-    def append(self, codes: Tensor) -> Tensor:
-        """Read one more code per beam, int64 [B, W]; the states [B, W, e] behind it."""
-        x = self._model.token(self.count, codes, self._context)
-        for layer, block in enumerate(self._model.spelling):
-            # Each beam is a sequence of one token: [B, W, heads, 1, e / heads].
-            query, key, value = block.project(x[:, :, None])
-            own = torch.stack([key, value], 2)
-            if self.count:
-                own = torch.cat([self._own[layer], own], -2)
-                self._own[layer] = own
-            else:
-                self._own.append(own)
-            x = block.add(x[:, :, None], self._attend(layer, query, own))[:, :, 0]
-        self.count += 1
-        hidden: Tensor = self._model.spelling_norm(x)
-        return hidden
-
-    def _attend(self, layer: int, query: Tensor, own: Tensor) -> Tensor:
-        """[B, W, heads, 1, e / heads]: over the request's context and the beam's own tokens.
-
-        Beams are the queries of one product per request, so the context is never copied.
-        """
-        context_keys, context_values = self._context.keys[layer], self._context.values[layer]
-        asked = query[:, :, :, 0].transpose(1, 2) * query.shape[-1] ** -0.5  # [B, heads, W, _]
-        shared = asked @ context_keys.transpose(-1, -2)  # [B, heads, W, C]
-        if self._hidden is not None:
-            shared = shared.masked_fill(self._hidden, -torch.inf)
-        keys, values = own[:, :, 0].transpose(1, 2), own[:, :, 1].transpose(1, 2)
-        alone = (asked[..., None, :] * keys).sum(-1)  # [B, heads, W, count]
-        weights = torch.softmax(torch.cat([shared, alone], -1), -1)
-        split = shared.shape[-1]
-        mixed_values = weights[..., :split] @ context_values
-        mixed_values = mixed_values + (weights[..., split:, None] * values).sum(-2)
-        return mixed_values.transpose(1, 2)[..., None, :]
 
 
 class _Copies:

@@ -1,0 +1,71 @@
+"""Attention of spelt tokens as one Triton kernel; its law is ``SpeltTokens`` of ``spelling``."""
+
+# Kernels are written in Triton's language, whose values have no Python types.
+# mypy: disable-error-code="no-untyped-def,no-untyped-call,untyped-decorator,no-any-return"
+# pyright: reportAttributeAccessIssue=false, reportGeneralTypeIssues=false
+from __future__ import annotations
+
+import triton
+import triton.language as tl
+
+LOG2_E = tl.constexpr(1.4426950408889634)
+
+
+@triton.jit(do_not_specialize=["N", "W", "W_BEFORE"])
+def spell_attention(
+    product, before, parents, context_keys, context_values, mixed, own,
+    N, W, W_BEFORE, scale, BATCH_STRIDE, HEAD_STRIDE, KEY_STRIDE,
+    T: tl.constexpr, C: tl.constexpr, H: tl.constexpr, D: tl.constexpr, ROWS: tl.constexpr,
+):  # fmt: skip
+    """Every beam attends to its request's C context keys, its T - 1 tokens before, and itself.
+
+    product [N, 3 * H * D] of this token: queries, keys, values. before [_, T - 1, 2, H * D], the
+    keys and values of the tokens before in the beams' former order: beam r's stand at
+    request * W_BEFORE + parents[r]. They are written, with this token's, to own [N, T, 2, H * D].
+    The softmax is kept up with each key (online), sums in float32.
+    """
+    E: tl.constexpr = H * D
+    lane = tl.arange(0, ROWS * H)
+    r = (tl.program_id(0) * ROWS + lane // H).to(tl.int64)
+    head = lane % H
+    inside = (r < N)[:, None]
+    request = r // W
+    at = head[:, None] * D + tl.arange(0, D)[None, :]
+    here = r[:, None] * (3 * E) + at
+    q = tl.load(product + here, mask=inside, other=0.0).to(tl.float32) * (scale * LOG2_E)
+    k = tl.load(product + here + E, mask=inside, other=0.0)
+    v = tl.load(product + here + 2 * E, mask=inside, other=0.0)
+    mine = r[:, None] * (T * 2 * E) + at
+    tl.store(own + mine + (T - 1) * 2 * E, k, mask=inside)
+    tl.store(own + mine + (T - 1) * 2 * E + E, v, mask=inside)
+    peak = tl.sum(q * k.to(tl.float32), 1)
+    mass = tl.full([ROWS * H], 1.0, tl.float32)
+    sums = v.to(tl.float32)
+    row = request * W_BEFORE
+    if T > 1:
+        row += tl.load(parents + r, mask=r < N, other=0)
+    for j in tl.static_range(T - 1):
+        there = row[:, None] * ((T - 1) * 2 * E) + j * 2 * E + at
+        k = tl.load(before + there, mask=inside, other=0.0)
+        v = tl.load(before + there + E, mask=inside, other=0.0)
+        tl.store(own + mine + j * 2 * E, k, mask=inside)
+        tl.store(own + mine + j * 2 * E + E, v, mask=inside)
+        score = tl.sum(q * k.to(tl.float32), 1)
+        higher = tl.maximum(peak, score)
+        fade, weight = tl.exp2(peak - higher), tl.exp2(score - higher)
+        mass = mass * fade + weight
+        sums = sums * fade[:, None] + v.to(tl.float32) * weight[:, None]
+        peak = higher
+    shared = request * BATCH_STRIDE + head * HEAD_STRIDE
+    for c in tl.static_range(C):
+        there = (shared + c * KEY_STRIDE)[:, None] + tl.arange(0, D)[None, :]
+        k = tl.load(context_keys + there, mask=inside, other=0.0)
+        v = tl.load(context_values + there, mask=inside, other=0.0)
+        score = tl.sum(q * k.to(tl.float32), 1)
+        higher = tl.maximum(peak, score)
+        fade, weight = tl.exp2(peak - higher), tl.exp2(score - higher)
+        mass = mass * fade + weight
+        sums = sums * fade[:, None] + v.to(tl.float32) * weight[:, None]
+        peak = higher
+    result = (sums / mass[:, None]).to(mixed.dtype.element_ty)
+    tl.store(mixed + r[:, None] * E + at, result, mask=inside)
