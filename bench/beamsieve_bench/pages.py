@@ -5,7 +5,8 @@
 
 Read are: ``bench/results/matrix/*.json`` (runs of ``beamsieve bench matrix``), every file below
 ``bench/results`` with cells of the stage on a GPU (of several files with as many cells for one
-backend, the one that was committed last counts), and ``bench/results/cupy/g1*.json``.
+backend, the one that was committed last counts), every ``g1*.json`` and every
+``index_size*.jsonl`` there.
 """
 
 from __future__ import annotations
@@ -228,6 +229,27 @@ def targeting_section(folder: Path) -> str:
     return "\n".join(lines)
 
 
+def index_section(folder: Path) -> str:
+    """Bytes per semantic ID: of the index's tables, plain, on torch's device, and of a baseline."""
+    peers = {
+        row.workload: row.index_bytes / row.items
+        for _, run in runs()
+        for row in run.rows
+        if row.contestant == SCORE_FIRST and row.index_bytes
+    }
+    head = ["catalog", "semantic IDs", "tables", "plain", "on torch's device", "score-first CSR"]
+    lines = [_line(head), _line(["---"] + ["---:"] * 5)]
+    for path in sorted(folder.rglob("index_size*.jsonl")):
+        for row in _rows(path):
+            if row.get("case") != "bytes":
+                continue
+            peer = peers.get(row["catalog"])
+            sizes = [row[f"{name}bytes_per_sid"] for name in ("", "plain_", "torch_")]
+            cells = [row["catalog"], f"{row['sids']:,}", *(f"{size:.2f}" for size in sizes)]
+            lines.append(_line([*cells, "–" if peer is None else f"{peer:.2f}"]))
+    return "\n".join(lines)
+
+
 def runs() -> list[tuple[Path, Run]]:
     """The runs of the matrix that the repository holds."""
     return [(path, Run.read(path)) for path in sorted((RESULTS / "matrix").glob("*.json"))]
@@ -241,6 +263,7 @@ def page() -> str:
         ("{stage}", stage_table(stage_files(RESULTS))),
         ("{matrix}", sections or "No run is in the repository yet."),
         ("{targeting}", targeting_section(RESULTS)),
+        ("{index}", index_section(RESULTS)),
     ):
         text = text.replace(marker, made)
     return text
