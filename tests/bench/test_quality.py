@@ -14,7 +14,7 @@ from beamsieve.errors import InputError
 from beamsieve.index import Index
 from beamsieve.models.config import ModelConfig
 from beamsieve.models.sequences import Sequences
-from beamsieve_bench import generation_time, quality
+from beamsieve_bench import generation_time, quality, quality_tables
 from beamsieve_bench.fleet import _thinned
 from beamsieve_bench.quality_data import QualityData, load, pack
 from beamsieve_bench.quality_measure import ItemLists, measure, ranked, shared
@@ -84,6 +84,12 @@ def test_one_command_trains_teacher_and_model_and_judges_them(tmp_path, monkeypa
         assert run["overlap_at_50"] == 1
         assert run["work_saved"][0] == 0 < run["work_saved"][1] < 1
         assert 0 <= run["illegal_free_share"] < 1
+    quality_tables.main([str(out)])
+    shown = capsys.readouterr().out.splitlines()
+    assert shown[2].startswith("| letter-beauty | popularity |")
+    assert shown[3].startswith("|  | deco-kd | 2 | ")
+    assert "| letter-beauty | deco-kd | " in shown[-1]
+    assert "0.00000 ± 0.00000" in shown[-1]  # both ways find the same
     recalls = [run["filter_first"]["recall_at_10"] for run in runs]
     assert mean["filter_first.recall_at_10"]["mean"] == pytest.approx(np.mean(recalls))
 
@@ -98,6 +104,7 @@ def test_generation_is_timed_for_every_model(tmp_path, monkeypatch):
     )
     rows = json.loads((tmp_path / "generation.json").read_text())
     assert [row["model"] for row in rows] == ["deco", "fused-gr", "flat-gr"]
+    assert "| small | fused-gr |" in quality_tables.times(rows)[3]
     assert all(row["read_ms"] > 0 and row["search_ms"] > 0 for row in rows)
 
 

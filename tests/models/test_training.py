@@ -232,6 +232,13 @@ def test_long_histories_are_trained_in_pieces(tmp_path):
     assert (report.split, report.transitions) == (1, 22)
 
 
+def test_an_item_twice_in_a_row_stays_and_is_counted(tmp_path):
+    histories = Histories.from_lists([[1, 1, 1, 2], [2], [], [2, 2], [2]])
+    settings = replace(SETTINGS, epochs=1, validation_share=0.0)
+    report = train(histories, INDEX, tmp_path / "m", config=CONFIG, settings=settings)
+    assert (report.repeats, report.transitions) == (3, 8)
+
+
 def test_a_loss_that_is_no_number_in_the_first_epoch_leaves_no_checkpoint(tmp_path):
     settings = replace(SETTINGS, learning_rate=1e30, warm_up_steps=1)
     with pytest.raises(TrainingError, match="no checkpoint was written"):

@@ -91,6 +91,13 @@ class Sequences:
     def __getitem__(self, place: int) -> NDArray[np.int64]:
         return self.items[self.starts[place] : self.starts[place + 1]]
 
+    def repeats(self) -> int:
+        """How many items are the one before in their sequence once more."""
+        again = self.items[1:] == self.items[:-1]
+        borders = self.starts[(self.starts > 0) & (self.starts < len(self.items))]
+        again[borders - 1] = False
+        return int(again.sum())
+
 
 @dataclass(frozen=True)
 class Numbered:

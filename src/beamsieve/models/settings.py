@@ -104,6 +104,7 @@ class TrainingReport:
         transitions: items that one epoch predicts.
         unknown_items: items of histories, and targets, that the index does not have.
         split: how many sequences were longer than the model reads, and trained in pieces.
+        repeats: items that are the one before once more; they stay, as people do come back.
     """
 
     checkpoint: Path
@@ -118,6 +119,7 @@ class TrainingReport:
     transitions: int
     unknown_items: int
     split: int
+    repeats: int
 
     def as_dict(self) -> dict[str, Any]:
         """Plain values, for JSON."""

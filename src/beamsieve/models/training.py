@@ -134,6 +134,7 @@ def train(
         transitions=len(run.training.items),
         unknown_items=numbered.unknown,
         split=int((np.diff(sequences.starts) > config.longest).sum()),
+        repeats=sequences.repeats(),
     )
 
 
