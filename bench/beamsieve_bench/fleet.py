@@ -15,7 +15,7 @@ import copy
 import gc
 import time
 from collections.abc import Callable, Sequence
-from contextlib import nullcontext
+from contextlib import nullcontext, suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -142,27 +142,26 @@ class Trainee:
             )
         return batches
 
-    def prepare(self) -> None:
+    def prepare(self) -> str:
         """Capture every bucket's step, and undo what its rehearsals did.
 
-        Raises:
-            RuntimeError: a step cannot be captured.
+        Returns:
+            why they could not be captured, and are started kernel by kernel; "" if they were.
         """
         if self.stream is None:
-            return
+            return ""
         before = [p.detach().clone() for p in self.model.parameters()]
-        pool = torch.cuda.graph_pool_handle()
-        for bucket in self.buckets:
+        why = ""
+        try:
+            pool = torch.cuda.graph_pool_handle()
             self.stream.wait_stream(torch.cuda.current_stream())
             with torch.cuda.stream(self.stream):
-                self._train(bucket)
-                self.optimizer.zero_grad(set_to_none=True)
-                self.stream.synchronize()
-                bucket.graph = torch.cuda.CUDAGraph()
-                # Not the context manager: it empties torch's cache, which costs more.
-                bucket.graph.capture_begin(pool=pool)
-                self._train(bucket)
-                bucket.graph.capture_end()
+                for bucket in self.buckets:
+                    self._capture(bucket, pool)
+        except RuntimeError as error:
+            why = str(error).partition("\n")[0]
+            for bucket in self.buckets:
+                bucket.graph = None
         torch.cuda.synchronize()
         with torch.no_grad():
             for own, old, average in zip(
@@ -174,6 +173,23 @@ class Trainee:
                 for value in state.values():
                     value.zero_()
             self.step_number.zero_()
+        torch.cuda.synchronize()  # all of this must stand before another stream reads it
+        return why
+
+    def _capture(self, bucket: _Bucket, pool: Any) -> None:
+        self._train(bucket)
+        self.optimizer.zero_grad(set_to_none=True)
+        self.stream.synchronize()
+        bucket.graph = torch.cuda.CUDAGraph()
+        # Not the context manager: it empties torch's cache, which costs more than a capture.
+        bucket.graph.capture_begin(pool=pool)
+        try:
+            self._train(bucket)
+        except RuntimeError as error:
+            with suppress(RuntimeError):  # what ended the capture says more than that it ended
+                bucket.graph.capture_end()
+            raise error
+        bucket.graph.capture_end()
 
     def advance(self, steps: int) -> None:
         """Some steps; at the end of an epoch, a look at the held-out items."""
@@ -205,8 +221,9 @@ class Trainee:
             count, size = len(bucket.numbers) - 1, len(bucket.chosen)
             order = np.full(bucket.steps * size, count)  # the empty row fills up the last batch
             order[:count] = self.random.permutation(count)
-            rows = torch.from_numpy(order.reshape(-1, size)).to(self.device)
-            todo += [(place, piece) for piece in rows]
+            rows = torch.from_numpy(order.reshape(-1, size))
+            rows = rows.pin_memory() if self.stream else rows
+            todo += [(place, piece) for piece in rows.to(self.device, non_blocking=True)]
         self.todo = [todo[n] for n in self.random.permutation(len(todo))]
 
     def _train(self, bucket: _Bucket) -> None:
@@ -283,7 +300,9 @@ def train_all(
     gc.disable()  # what it frees on the device would end a capture
     try:
         for trainee in trainees:
-            trainee.prepare()
+            why = trainee.prepare()
+            if why:
+                say(f"{trainee.name}: not captured, its kernels are started one by one: {why}")
     finally:
         gc.enable()
     say(f"{len(trainees)} captured in {time.monotonic() - began:.1f} s")
