@@ -58,6 +58,7 @@ def measure(options: argparse.Namespace) -> Run:
             backends, options.record, options.processes, options.suite, kept
         )
         absent = [missed(config, "every", why) for config, why in red.items()]
+        options.failed = bool(red)
         if red and (not options.keep_going or not passed):
             raise GateError(" ".join(red.values()))
         gate = {
@@ -76,6 +77,7 @@ def measure(options: argparse.Namespace) -> Run:
             without=frozenset(options.without),
             clock=time.process_time if options.clock == "processor" else time.perf_counter,
             deadline=began + options.limit,
+            keep_going=options.keep_going,
             data={} if options.data is None else {"data": str(options.data)},
         )
         rows: list[Row] = []
@@ -83,6 +85,7 @@ def measure(options: argparse.Namespace) -> Run:
             found = measure_catalog(source, by_workload[source.name], settings)
             rows += found.rows
             absent += found.absent
+            options.failed |= found.failed
             for config, how in found.gate.items():
                 gate[config].append(f"{source.name}: {how}")
     say("")
@@ -156,8 +159,8 @@ def parser() -> OneLineParser:
     add("--clock", choices=("wall", "processor"), default="wall", help="processor: time that this "
         "process spent, where the machine has other work; with one thread")  # fmt: skip
     add("--threads", type=int, help="PyTorch's threads on the CPU")
-    add("--keep-going", action="store_true", help="leave a backend out that is not right, in "
-        "place of measuring nothing; the exit code is 1 all the same")  # fmt: skip
+    add("--keep-going", action="store_true", help="leave out what is not right or breaks, "
+        "in place of ending; the exit code is 1 all the same")  # fmt: skip
     add("--suite", type=float, default=math.inf, help="seconds that a conformance suite may take")
     add("--keep", type=Path, metavar="FOLDER", help="keep made catalogs and passed suites there, "
         "and take what is there of this very code")  # fmt: skip
@@ -258,7 +261,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         complain(str(error))
         return BAD_ARGUMENTS if isinstance(error, bs.BackendError | bs.InputError) else FAILED
     print(json.dumps(run.as_dict()) if options.json else show(run))
-    return 0 if len(run.gate) == len(options.backends) else FAILED
+    return FAILED if options.failed else 0
 
 
 if __name__ == "__main__":

@@ -43,6 +43,7 @@ class Settings:
         without: baselines to leave out.
         clock: what plain calls on a processor are timed with.
         deadline: of ``time.monotonic``: no cell begins later.
+        keep_going: whether what fails is noted and left out, in place of ending the run.
         data: the options that name real catalogs, for the reproduce lines.
     """
 
@@ -55,6 +56,7 @@ class Settings:
     without: frozenset[str]
     clock: Clock
     deadline: float
+    keep_going: bool
     data: Mapping[str, str]
 
 
@@ -65,6 +67,13 @@ class Found:
     rows: list[Row] = field(default_factory=list)
     absent: list[dict[str, str]] = field(default_factory=list)
     gate: dict[str, str] = field(default_factory=dict)
+    failed: bool = False
+    """Whether something that should have been measured could not."""
+
+    def fail(self, contestant: str, workload: str, reason: str) -> None:
+        """Note what went wrong."""
+        self.failed = True
+        self.miss(contestant, workload, reason)
 
     def miss(self, contestant: str, workload: str, reason: str) -> None:
         """Note what was not measured."""
@@ -91,14 +100,19 @@ def measure_catalog(source: Source, cells: Sequence[Cell], settings: Settings) -
     baselines = Baselines(source, settings.device, settings.without)
     for config in settings.backends:
         say(f"{source.name}: checking {config}")
-        found.gate[config] = right_on_the_catalog(config, source, baselines, settings.device)
+        try:
+            found.gate[config] = right_on_the_catalog(config, source, baselines, settings.device)
+        except GateError as error:
+            if not settings.keep_going:
+                raise
+            found.fail(config, source.name, str(error))
     engines: dict[tuple[str, str], bs.Engine] = {}
     for number, cell in enumerate(cells, 1):
         if _too_late(settings, source, found):
             break
         say(f"{source.name}: cell {number} of {len(cells)}")
         serving = []
-        for config in settings.backends:
+        for config in found.gate:
             at = (config, cell.normalize)
             if at not in engines:
                 engines[at] = open_engine(config, source, cell.normalize)
@@ -107,8 +121,15 @@ def measure_catalog(source: Source, cells: Sequence[Cell], settings: Settings) -
                 found.miss(config, source.name, why)
             else:
                 serving.append((config, engines[at]))
-        if serving:
+        if not serving:
+            continue
+        try:
             measure_cell(source, cell, serving, baselines, settings, found, _detailed(cell, cells))
+        except (GateError, RuntimeError) as error:
+            if not settings.keep_going:
+                raise
+            for config, _ in serving:
+                found.fail(config, source.name, f"{cell}: {' '.join(str(error).split())[:300]}")
     return found
 
 

@@ -12,9 +12,10 @@ import pytest
 
 import beamsieve as bs
 from beamsieve.errors import BackendError
-from beamsieve_bench import matrix, matrix_gate
+from beamsieve_bench import matrix, matrix_gate, matrix_measure
 from beamsieve_bench.gate import GateError
 from beamsieve_bench.matrix_cells import QUICK, cells
+from beamsieve_bench.matrix_contestants import draw_inputs
 from beamsieve_bench.matrix_gate import check_not_fallen_back
 from beamsieve_bench.matrix_rows import Run
 from beamsieve_bench.matrix_work import least_work
@@ -138,6 +139,23 @@ def test_with_keep_going_only_the_right_ones_are_measured(monkeypatch, tmp_path)
     found = Run.read(path)
     assert {row.contestant for row in found.rows if row.kind == "backend"} == {"torch:cpu"}
     assert any(each["contestant"] == "reference:cpu" for each in found.absent)
+
+
+def test_with_keep_going_a_cell_that_breaks_costs_itself_alone(suite, monkeypatch, tmp_path):
+    real = draw_inputs
+
+    def breaks(source: Any, cell: Any, *rest: Any) -> Any:
+        if cell.batch == 2:
+            raise RuntimeError("no room on the device")
+        return real(source, cell, *rest)
+
+    monkeypatch.setattr(matrix_measure, "draw_inputs", breaks)
+    path = tmp_path / "run.json"
+    words = f"{TINY.replace('--batches 2', '--batches 1,2')} --keep-going --output"
+    assert run(words, str(path)) == 1
+    found = Run.read(path)
+    assert {row.batch for row in found.rows} == {1}
+    assert any("no room on the device" in each["reason"] for each in found.absent)
 
 
 def test_a_suite_that_does_not_end_in_time_is_not_green(monkeypatch):
