@@ -1,12 +1,14 @@
-"""The best of rows of keys: the order among equals, empty places, and both ways to find them."""
+"""Parts of a step: the best of rows of keys, the product's library, unusable logits in blocks."""
 
 from __future__ import annotations
 
 import math
 
+import numpy as np
 import pytest
 import torch
 
+import beamsieve as bs
 from beamsieve_backends.torch_dense import gemm
 from beamsieve_backends.torch_dense.selection import best_of_rows
 
@@ -48,3 +50,22 @@ def test_the_library_of_the_product_follows_the_processor(monkeypatch, processor
     gemm._runs_on_mkl.cache_clear()
     assert gemm._takes_onednn(None) == (library == "onednn")
     gemm._runs_on_mkl.cache_clear()
+
+
+@pytest.mark.parametrize("places", [20, 130])  # blocks that are taken all at once, and one by one
+def test_unusable_logits_die_in_blocks_of_either_size(places):
+    draw = np.random.default_rng(0)
+    index = bs.Index.build(bs.Catalog.from_arrays(draw.integers(0, 200, (9000, 2)), codebooks=200))
+    engines = [bs.Engine(index, backend=name) for name in ("torch:cpu", "reference")]
+    logits = draw.standard_normal((3, places, 200)).astype(np.float32)
+    for at, value in enumerate((np.nan, np.inf, -np.inf)):
+        logits[at, :, at::7] = value
+        logits[1, at] = value  # a beam without any candidate
+    found = []
+    for engine in engines:
+        beams = engine.begin(batch=3)
+        beams = engine.step(beams, places, logits=np.zeros((3, 1, 200), np.float32))
+        found.append(engine.step(beams, 50, logits=logits))
+    for name in ("tokens", "rows", "parents", "count"):
+        assert np.array_equal(*(np.asarray(getattr(beams, name)) for beams in found)), name
+    assert np.allclose(*(np.asarray(beams.scores) for beams in found), atol=1e-5)

@@ -35,6 +35,7 @@ from beamsieve_backends.torch_dense.selection import (
     best_of_tiles,
     next_beams,
 )
+from beamsieve_backends.torch_dense.statistics import Statistics
 from beamsieve_backends.torch_dense.tables import (
     LARGEST_TILE,
     DeviceIndex,
@@ -221,20 +222,22 @@ class TorchBackend(Backend):
         """The step's candidates, and which of them targeting keeps (None for all)."""
         table: DeviceTable = beams.search.tables.tables[beams.step]
         tiles = expand(table, beams, block_rows(beams.width))
-        mass = None
+        mass, whole = None, normalize == "all"
+        statistics = Statistics(tiles, table, summed=not whole)
         with _without_autocast(self._device.type):
             if self._projection(inputs, table, normalize) == "selective":
                 logits = selective_logits(inputs, tiles)
+                statistics.add(logits, 0, slice(None))
             else:
                 logits, mass = full_logits(
-                    inputs, table, tiles, beams.width, self._gemm, normalize == "all"
+                    inputs, table, tiles, beams.width, self._gemm, whole, statistics
                 )
         kept = None
         if beams.search.device_requests is not None:
             kept = kept_slots(beams, tiles)
         base = beams.scores.reshape(-1)
         over_kept = normalize == "eligible"
-        return scored(logits, mass, base, table, tiles, kept, over_kept), kept
+        return scored(logits, statistics, mass, base, table, tiles, kept, over_kept), kept
 
     def _projection(
         self, inputs: StepInputs, table: DeviceTable, normalize: Normalize

@@ -23,11 +23,13 @@ from torch import Tensor
 
 from beamsieve.interface import StepInputs
 from beamsieve_backends.torch_dense.gemm import product_with, true_float32
+from beamsieve_backends.torch_dense.statistics import Statistics
 from beamsieve_backends.torch_dense.sums import Mass, finite_or_zero_
 from beamsieve_backends.torch_dense.tables import DeviceTable
 from beamsieve_backends.torch_dense.tiles import Tiles
 
 _SMALLEST_BLOCK, _LARGEST_BLOCK = 16, 256
+_CACHED_BLOCK = 128
 _CHUNK_SLOTS = 1 << 15
 
 with warnings.catch_warnings():
@@ -49,6 +51,7 @@ def full_logits(
     places: int,
     library: str | None,
     whole: bool,
+    statistics: Statistics,
 ) -> tuple[Tensor, Mass | None]:
     """Every beam against the whole codebook, or the caller's logits; the valid columns picked.
 
@@ -59,6 +62,7 @@ def full_logits(
         places: M.
         library: what multiplies on the CPU; see ``product_with``.
         whole: whether the mass of the whole codebook is wanted.
+        statistics: take every block of the result.
 
     Returns:
         float32 [n, T], and, if ``whole``, each beam's mass over the whole codebook.
@@ -69,16 +73,22 @@ def full_logits(
     picked = torch.empty(tiles.tokens.shape, dtype=torch.float32, device=rows.device)
     # Within a block, places are small enough for 32 bits unless the codebook is enormous.
     dtype = torch.int32 if block * vocabulary < 2**31 else torch.int64
-    place = tiles.tokens.to(dtype, copy=True)
-    place += ((tiles.beam & (block - 1)) * vocabulary).to(dtype)[:, None]
-    place, cells = place.view(-1), picked.view(-1)
+    first = ((tiles.beam & (block - 1)) * vocabulary).to(dtype)[:, None]
+
+    def places_of(some: slice) -> Tensor:
+        return tiles.tokens[some].to(dtype, copy=True).add_(first[some]).view(-1)
+
+    # A large block is done with while it is in the cache; many small ones are quicker all at once.
+    by_block = rows.device.type == "cpu" and block >= _CACHED_BLOCK
+    every = None if by_block else places_of(slice(None))
     masses = []
     begin = 0
     with true_float32(rows.device):
-        for at, end in enumerate(bound * table.tile for bound in tiles.bounds):
+        for at, end in enumerate(tiles.bounds):
             if begin == end and not whole:
                 continue
-            logits = rows[at * block : (at + 1) * block]
+            beams, some = slice(at * block, (at + 1) * block), slice(begin, end)
+            logits = rows[beams]
             if whole or product is not None:
                 logits = _padded(logits, block)
             if product is not None:
@@ -87,12 +97,18 @@ def full_logits(
                     logits.add_(bias)
             if whole:
                 masses.append(_mass(logits))
-            valid = logits.reshape(-1)
+            valid, cells = logits.reshape(-1), picked[some]
+            size = table.tile
+            place = places_of(some) if every is None else every[begin * size : end * size]
             if valid.dtype == torch.float32:
-                torch.index_select(valid, 0, place[begin:end], out=cells[begin:end])
+                torch.index_select(valid, 0, place, out=cells.view(-1))
             else:
-                cells[begin:end] = valid.index_select(0, place[begin:end])
+                cells.view(-1).copy_(valid.index_select(0, place))
+            if by_block:
+                statistics.add(cells, begin, beams)
             begin = end
+    if not by_block:
+        statistics.add(picked, 0, slice(None))
     if not whole:
         return picked, None
     return picked, Mass(*(torch.cat(parts)[: len(rows)] for parts in zip(*masses, strict=True)))

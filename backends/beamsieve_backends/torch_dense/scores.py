@@ -7,7 +7,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from beamsieve_backends.torch_dense.sums import Mass, TilesOfBeams, finite_or_zero_, tree_sum
+from beamsieve_backends.torch_dense.statistics import Statistics
+from beamsieve_backends.torch_dense.sums import Mass
 from beamsieve_backends.torch_dense.tables import DeviceTable
 from beamsieve_backends.torch_dense.tiles import Tiles
 
@@ -47,6 +48,7 @@ class Scored:
 
 def scored(
     logits: Tensor,
+    statistics: Statistics,
     mass: Mass | None,
     base: Tensor,
     table: DeviceTable,
@@ -58,6 +60,7 @@ def scored(
 
     Args:
         logits: float32 [n, T]; whatever the product gave. Used up.
+        statistics: of the logits.
         mass: of each beam [N]; None for the mass of each beam's own candidates.
         base: float32 [N]; the beams' scores.
         table: the step's table.
@@ -65,14 +68,14 @@ def scored(
         kept: bool [n, T], which of them targeting keeps; None for all.
         over_kept: whether the mass is that of the candidates that targeting keeps.
     """
-    best = _make_usable(logits, table, tiles)
+    statistics.finish(logits)
     if mass is None and not (over_kept and kept is not None):
-        mass = _mass(logits, best, tiles, len(base))
+        mass = statistics.mass()
     if kept is not None:
-        logits.masked_fill_(~kept, -torch.inf)
-        best = _largest(logits)
+        statistics.again(logits.masked_fill_(~kept, -torch.inf))
     if mass is None:
-        mass = _mass(logits, best, tiles, len(base))
+        mass = statistics.mass()
+    best = statistics.best
     largest = mass.largest.index_select(0, tiles.beam)
     log_sum = mass.log_sum.index_select(0, tiles.beam)
     if tiles.own is not None:
@@ -99,32 +102,3 @@ def with_guidance(scores: Tensor, tiles: Tiles, values: Tensor | None) -> Tensor
 def _cumulative(logits: Tensor, largest: Tensor, log_sum: Tensor, base: Tensor) -> Tensor:
     """``base + log-probability``; each rounding on the way keeps the order of the logits."""
     return (logits - largest).sub_(log_sum).add_(base)
-
-
-def _make_usable(logits: Tensor, table: DeviceTable, tiles: Tiles) -> Tensor:
-    """Write -inf into empty slots, and over NaN and +inf; returns the largest of each tile."""
-    if table.tile > 1 and len(tiles):
-        # Only the last tile of a beam can have empty slots. A beam without tiles names another's
-        # tile here, whose mask is right for it all the same.
-        last = (tiles.ends - 1).clamp_(min=0)
-        masked = logits.index_select(0, last) + table.mask.index_select(0, tiles.length(last))
-        logits.index_copy_(0, last, masked)
-    best = _largest(logits)
-    # NaN and +inf show in the largest of all. Where asking is a wait, the pass itself is cheaper.
-    if logits.device.type != "cpu" or (len(best) and not best.max().item() < torch.inf):
-        torch.nan_to_num_(logits, nan=-torch.inf, posinf=-torch.inf, neginf=-torch.inf)
-        best = _largest(logits)
-    return best
-
-
-def _largest(logits: Tensor) -> Tensor:
-    """The largest of each row of [n, T]."""
-    return logits.squeeze(1) if logits.shape[1] == 1 else logits.amax(1)
-
-
-def _mass(logits: Tensor, best: Tensor, tiles: Tiles, beams: int) -> Mass:
-    """The mass of each beam's slots."""
-    whose = TilesOfBeams(tiles.beam, tiles.rank, beams, tiles.most)
-    largest = finite_or_zero_(whose.max(best))
-    shares = (logits - largest.index_select(0, tiles.beam)[:, None]).exp_()
-    return Mass(largest, finite_or_zero_(whose.sum(tree_sum(shares)).log_()))
