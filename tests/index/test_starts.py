@@ -79,6 +79,15 @@ def test_every_kind_gives_the_starts_back(starts, kind) -> None:
 
 
 @settings(max_examples=100, deadline=None)
+@given(row_starts(), st.sampled_from(KINDS))
+def test_every_entry_finds_its_row(starts, kind) -> None:
+    held = encode_starts(starts, kind)
+    owners = np.repeat(np.arange(len(starts) - 1), np.diff(starts))
+    entries = np.random.default_rng(0).permutation(int(starts[-1]))[:500]
+    np.testing.assert_array_equal(held.row_of(entries), owners[entries])
+
+
+@settings(max_examples=100, deadline=None)
 @given(row_starts())
 def test_the_smallest_candidate_is_taken(starts) -> None:
     held = encode_starts(starts)

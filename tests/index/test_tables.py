@@ -193,6 +193,20 @@ def test_every_choice_is_explained_by_the_bytes_of_all_candidates(drawn, layout)
         assert table["bytes"] == table["starts"]["bytes"] + table["tokens"]["bytes"]
 
 
+@pytest.mark.parametrize("layout", [None, "dense"])
+@pytest.mark.parametrize("end_token", [False, True])
+def test_few_leaves_are_spelled_as_all_are(layout, end_token) -> None:
+    sids = np.random.default_rng(2).integers(0, [90, 700, 30], (20_000, 3))
+    index = Index.build(
+        Catalog.from_arrays(sids, end_token=end_token),
+        [layout, layout, None, None][: 3 + end_token],
+    )
+    whole = index.sid_of_leaf(range(index.leaf_count))
+    assert whole.tolist() == np.unique(sids, axis=0).tolist()
+    some = np.arange(0, index.leaf_count, 11)[::-1]
+    assert index.sid_of_leaf(some).tolist() == whole[some].tolist()
+
+
 def test_collisions_keep_input_order_and_multi_path_items_are_one() -> None:
     sids = [[1, 1], [0, 0], [1, 1], [1, 1], [0, 5]]
     catalog = Catalog.from_arrays(sids, ["z", "y", "x", "z", "x"])

@@ -15,7 +15,14 @@ from beamsieve.catalog.items import ItemId
 from beamsieve.catalog.validate import Progress
 from beamsieve.errors import InputError
 from beamsieve.index.build import LayoutChoice, build_parts
-from beamsieve.index.leaves import child_of, leaf_bounds, tokens_of_entries, tokens_of_row
+from beamsieve.index.leaves import (
+    child_of,
+    has_no_empty_row,
+    leaf_bounds,
+    spelled_by_lookup,
+    tokens_of_entries,
+    tokens_of_row,
+)
 from beamsieve.index.parts import IndexParts, fingerprints
 from beamsieve.index.removals import Change, OnMissing
 from beamsieve.index.storage import host_arrays, load_index, save_index
@@ -29,6 +36,10 @@ from beamsieve.targeting.requests import eligible_items, encode_requests
 
 if TYPE_CHECKING:
     from beamsieve.catalog import Catalog
+
+
+_FEW_LEAVES = 1 << 14
+"""So many are spelled by look-ups, with nothing beside the tables; more, by expanding them."""
 
 
 class LeafItems(NamedTuple):
@@ -207,6 +218,11 @@ class Index:
         )
         return self.tables[-1].entries + ended
 
+    @cached_property
+    def _one_length(self) -> bool:
+        """Whether all semantic IDs have L tokens."""
+        return all(has_no_empty_row(table) for table in self.tables)
+
     @property
     def pair_count(self) -> int:
         """The number of (item, semantic ID) pairs."""
@@ -261,6 +277,8 @@ class Index:
             start, end = self.tables[depth].starts.bounds(row)
             if start < end:
                 return row, False
+        if self._one_length:  # then the last table's entries are the leaves
+            return row, True
         return int(self.leaf_starts(depth)[row]), True
 
     def children(self, prefix: Iterable[int] = ()) -> NDArray[np.int32]:
@@ -330,6 +348,16 @@ class Index:
                 f"There is no leaf {flat.min() if flat.min() < 0 else flat.max()}; "
                 f"leaves go from 0 to {self.leaf_count - 1}."
             )
+        if self._one_length and len(flat) <= _FEW_LEAVES:
+            sids = spelled_by_lookup(self.tables, flat)
+            if self.end_token:
+                sids[sids == np.asarray(self.codebooks) - 1] = -1
+        else:
+            sids = self._spelled(flat)
+        users = sids[:, : self.length - 1] if self.end_token else sids
+        return users.reshape(*leaves.shape, users.shape[1])
+
+    def _spelled(self, flat: NDArray[np.int64]) -> NDArray[np.int32]:
         sids = np.full((len(flat), self.length), -1, np.int32)
         reached = np.ones(len(flat), np.bool_)
         for depth in range(1, self.length + 1):
@@ -343,8 +371,7 @@ class Index:
                 is_end = tokens == self.codebooks[depth - 1] - 1
                 tokens[is_end] = -1
             sids[:, depth - 1] = np.where(reached, tokens, -1)
-        users = sids[:, : self.length - 1] if self.end_token else sids
-        return users.reshape(*leaves.shape, users.shape[1])
+        return sids
 
     @cached_property
     def _pairs_by_item(self) -> tuple[NDArray[np.int64], NDArray[np.int64]] | None:

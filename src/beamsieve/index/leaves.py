@@ -7,6 +7,8 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
+from beamsieve.index.bits import kth_set_bit
+from beamsieve.index.starts import WORD
 from beamsieve.index.tables import GROUP, StepTable
 
 
@@ -21,6 +23,42 @@ def tokens_of_row(table: StepTable, row: int) -> NDArray[np.int32]:
         words = np.ascontiguousarray(table.bitmap[row]).view(np.uint8)
         return np.flatnonzero(np.unpackbits(words, bitorder="little")).astype(np.int32)
     return table.tokens_at(np.arange(*table.starts.bounds(row))).astype(np.int32)
+
+
+def token_of_entry(
+    table: StepTable, rows: NDArray[np.int64], entries: NDArray[np.int64]
+) -> NDArray[np.int32]:
+    """int32 [n]: the tokens of these entries (int64 [n]) of these rows (int64 [n])."""
+    if table.bitmap is None:
+        return table.tokens_at(entries).astype(np.int32)
+    if table.rows == 1:
+        return np.asarray(tokens_of_row(table, 0)[entries])
+    words = table.bitmap[rows]
+    upto = np.bitwise_count(words).cumsum(axis=1, dtype=np.int64)
+    inner = (entries - table.starts.start(rows))[:, None]
+    word = np.minimum((upto <= inner).sum(axis=1), words.shape[1] - 1)[:, None]
+    own = np.take_along_axis(words, word, 1)
+    left = inner - (np.take_along_axis(upto, word, 1) - np.bitwise_count(own))
+    # Each word stands alone, at the head of three, so that no other bit is met.
+    alone = np.zeros((len(own), 3), np.uint64)
+    alone[:, :1] = own
+    first = np.arange(len(own)) * (3 * WORD)
+    bit = kth_set_bit(alone.ravel(), first, left.ravel()) - first
+    return np.asarray((word.ravel() * WORD + bit).astype(np.int32))
+
+
+def spelled_by_lookup(tables: Sequence[StepTable], leaves: NDArray[np.int64]) -> NDArray[np.int32]:
+    """int32 [n, L]: the tokens of leaves (int64 [n]) where all semantic IDs have L of them.
+
+    From the last table up, row by row: no table is expanded, so it suits few leaves.
+    """
+    sids = np.empty((len(leaves), len(tables)), np.int32)
+    entries = leaves
+    for table in reversed(tables):
+        rows = table.starts.row_of(entries)
+        sids[:, table.step - 1] = token_of_entry(table, rows, entries)
+        entries = rows
+    return sids
 
 
 def child_of(table: StepTable, row: int, token: int) -> int:

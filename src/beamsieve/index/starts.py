@@ -44,6 +44,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Literal
 
 import numpy as np
@@ -156,6 +157,36 @@ class RowStarts:
     def name(self) -> str:
         """The kind with its block, as the candidates are named."""
         return f"sampled/{self.block}" if self.kind == "sampled" else self.kind
+
+    def row_of(self, entries: ArrayLike) -> NDArray[np.int64]:
+        """int64, of the shape of ``entries`` (integers below the number of entries): their rows."""
+        wanted = np.asarray(entries, np.int64)
+        if self.plain is not None:
+            return np.asarray(np.searchsorted(self.plain, wanted, side="right") - 1)
+        if self.bits is None:
+            return wanted
+        flat = wanted.ravel()
+        block = np.searchsorted(self._first_of_blocks, flat, side="right") - 1
+        row = np.maximum(block, 0) * self.block
+        step = self.block
+        while step > 1:  # the last row of the block that does not begin behind the entry
+            step //= 2
+            there = np.minimum(row + step, self.rows)
+            row = np.where(self.start(there) <= flat, there, row)
+        return np.asarray(np.minimum(row, self.rows - 1).reshape(wanted.shape))
+
+    @cached_property
+    def _first_of_blocks(self) -> NDArray[np.int64]:
+        """int64 [blocks]; the start of each block's first row."""
+        assert self.samples is not None
+        assert self.exceptions is not None
+        firsts = self.samples.astype(np.int64)
+        listed = np.flatnonzero(firsts < 0)
+        number = ~firsts[listed] * self.block
+        firsts -= self.gap * self.block * np.arange(len(firsts))
+        if len(self.exceptions):
+            firsts[listed] = self.exceptions.take(number, mode="clip")
+        return firsts
 
     def all(self) -> NDArray[np.signedinteger]:
         """int32 or int64 [rows + 1]: every start, as the plain kind holds them."""
