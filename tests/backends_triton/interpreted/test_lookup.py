@@ -44,10 +44,10 @@ def block(n):
 
 def degrees_like(shape, draw):
     return {
-        "single": np.ones(500, np.int64),
-        "short": draw.integers(1, 4, 500),
-        "with empty rows": draw.integers(0, 4, 500),
-        "with hubs": np.where(draw.random(500) < 0.02, 300, draw.integers(0, 3, 500)),
+        "single": np.ones(150, np.int64),
+        "short": draw.integers(1, 4, 150),
+        "with empty rows": draw.integers(0, 4, 150),
+        "with hubs": np.where(draw.random(150) < 0.02, 200, draw.integers(0, 3, 150)),
     }[shape]
 
 
@@ -58,7 +58,7 @@ def test_rows_begin_where_the_index_says(kind, shape):
     starts = np.concatenate([[0], np.cumsum(degrees)]).astype(np.int32)
     tokens = np.concatenate([np.arange(n) for n in degrees]).astype(token_dtype(512))
     table = load_table(
-        StepTable(1, 512, encode_starts(starts, kind), tokens=tokens, widest=300), None, CPU
+        StepTable(1, 512, encode_starts(starts, kind), tokens=tokens, widest=200), None, CPU
     )
     if table.dense:
         pytest.skip("so many tokens of so few rows go to the device as bitmaps")

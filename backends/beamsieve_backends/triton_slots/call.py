@@ -1,0 +1,185 @@
+"""What all launches of a step share: its arrays, its shapes, and the beams that it writes."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from beamsieve.interface import Normalize, StepInputs
+from beamsieve_backends.triton_slots.launch import cdiv, launch, power_of_two
+from beamsieve_backends.triton_slots.rank import BY_SLOT, DENSE, SPARSE, write_best
+from beamsieve_backends.triton_slots.tables import DeviceTable
+from beamsieve_backends.triton_slots.tuning import TUNING
+
+
+@dataclass(frozen=True)
+class StepArrays:
+    """What a step reads of the beams before it: scores [B, M] float32, rows [B, M] int64,
+    finished [B, M] bool, tokens [B, M, t] int32, all contiguous."""
+
+    scores: torch.Tensor
+    rows: torch.Tensor
+    finished: torch.Tensor
+    tokens: torch.Tensor
+    distinct: bool
+    """Whether no two beams of a request share a row."""
+
+
+@dataclass(frozen=True)
+class NewBeams:
+    """What a step writes, in the shapes of ``beamsieve.interface.Beams``."""
+
+    tokens: torch.Tensor
+    scores: torch.Tensor
+    keys: torch.Tensor
+    rows: torch.Tensor
+    parents: torch.Tensor
+    finished: torch.Tensor
+    count: torch.Tensor
+
+
+@dataclass(frozen=True)
+class Kept:
+    """Candidates that may win, on the device: keys, scores and slots [B, capacity], count [B]."""
+
+    keys: torch.Tensor
+    scores: torch.Tensor
+    has_scores: bool
+    count: torch.Tensor
+    capacity: int
+    typical: int
+    """About how many there are."""
+    slots: torch.Tensor | None = None
+    by_slot: tuple[Any, ...] | None = None
+    """Where slots lie: first_entry, tile_starts, slots of a beam, and of a tile."""
+
+
+class Call:
+    """One step's launches; holds what all of them share."""
+
+    def __init__(
+        self,
+        table: DeviceTable,
+        following: DeviceTable | None,
+        ragged: bool,
+        beams: StepArrays,
+        inputs: StepInputs,
+        normalize: Normalize,
+        targeting: tuple[Any, ...] | None,
+    ) -> None:
+        self.table = table
+        self.following = following
+        self.ragged = ragged
+        self.beams = beams
+        self.inputs = inputs
+        self.all = normalize == "all"
+        self.over_kept = int(normalize == "eligible")
+        self.targeting = targeting
+        self.kept: torch.Tensor | None = None
+        self.B, self.M = beams.scores.shape
+        self.V = table.vocabulary
+        self.W = inputs.width
+        self.device = beams.scores.device
+        self.finished = beams.finished.view(torch.int8)
+        none = beams.scores
+        self.hidden = none if inputs.hidden is None else inputs.hidden.contiguous()
+        self.head = none if inputs.head is None else inputs.head.contiguous()
+        self.bias = none if inputs.bias is None else inputs.bias.float().contiguous()
+        self.logits = none if inputs.logits is None else self._plain_logits(inputs.logits)
+        self.bonus = none if inputs.bonus is None else inputs.bonus.contiguous()
+        self.nudge = none if inputs.nudge is None else inputs.nudge.contiguous()
+        self.D = 16 if inputs.hidden is None else int(inputs.hidden.shape[-1])
+        self.has_logits = inputs.logits is not None
+        self.has_bias = int(inputs.bias is not None)
+        self.has_bonus = int(inputs.bonus is not None)
+        self.has_nudge = int(inputs.nudge is not None)
+        self.child = int(DENSE if table.dense else SPARSE)
+        self.by_row = int(table.dense)
+        self.new = self._new_beams()
+
+    def _plain_logits(self, logits: torch.Tensor) -> torch.Tensor:
+        # Few logits in float32, whatever they were: one kernel less to compile for each dtype.
+        if logits.numel() <= 1 << 20:
+            logits = logits.float()
+        return logits.contiguous()
+
+    def empty(self, *shape: int, dtype: torch.dtype = torch.float32) -> torch.Tensor:
+        """Memory to work in, or to return."""
+        return torch.empty(shape, dtype=dtype, device=self.device)
+
+    def block_k(self, largest: int) -> dict[str, Any]:
+        """The part of a hidden state that is read at a time, and whether it goes up evenly."""
+        block = max(16, min(largest, power_of_two(self.D)))
+        return {"BLOCK_K": block, "EVEN": self.D % block == 0}
+
+    @property
+    def slack(self) -> int:
+        """How many more than the width a threshold may leave, which saves rounds of its search."""
+        return self.W // 8 + 16
+
+    @property
+    def t(self) -> int:
+        """How many tokens the new beams have."""
+        return int(self.beams.tokens.shape[-1]) + 1
+
+    def finish(self, held: int) -> dict[str, Any]:
+        """The block shapes of a kernel that ranks and writes, and holds so many numbers before."""
+        shape = dict(TUNING["finish_few" if self.W <= 128 else "finish_many"])
+        shape["warps"] = max(shape["warps"], min(16, held // 512))
+        return shape | {"T_UP": max(8, power_of_two(self.t))}
+
+    def _new_beams(self) -> NewBeams:
+        """All in one piece of memory, so that one copy keeps them."""
+        B, W, t = self.B, self.W, self.t
+        sizes = {
+            "rows": (torch.int64, (B, W)),
+            "parents": (torch.int64, (B, W)),
+            "count": (torch.int64, (B,)),
+            "scores": (torch.float32, (B, W)),
+            "keys": (torch.float32, (B, W)),
+            "tokens": (torch.int32, (B, W, t)),
+            "finished": (torch.bool, (B, W)),
+        }
+        bytes_of = {name: kind.itemsize * math.prod(shape) for name, (kind, shape) in sizes.items()}
+        padded = {name: cdiv(size, 16) * 16 for name, size in bytes_of.items()}
+        buffer = self.empty(sum(padded.values()), dtype=torch.uint8)
+        made, place = {}, 0
+        for name, (kind, shape) in sizes.items():
+            made[name] = buffer[place : place + bytes_of[name]].view(kind).view(shape)
+            place += padded[name]
+        return NewBeams(**made)
+
+    def writing(self, child: int) -> tuple[Any, ...]:
+        """The arguments from ``rows`` to ``ragged`` of the kernels that write beams."""
+        table, following, new = self.table, self.following, self.new
+        nowhere = table.start_bits
+        return (
+            self.beams.rows, self.finished, self.beams.tokens, *table.starts, table.tokens,
+            table.token_bits, table.bitmap, table.ranks, table.rank_mask, table.words,
+            table.rank_words, child, max(1, table.widest).bit_length(),
+            *(table if following is None else following).starts,
+            nowhere if table.leaf_first is None else table.leaf_first,
+            new.tokens, new.scores, new.keys, new.rows, new.parents,
+            new.finished.view(torch.int8), new.count, self.M, self.V, self.W, self.t,
+            int(following is None), int(self.ragged),
+        )  # fmt: skip
+
+    def write(self, kept: Kept) -> NewBeams:
+        """Rank what is left by many programs, and write the new beams."""
+        B, W = self.B, self.W
+        shape = dict(TUNING["rank"])
+        child = self.child if kept.slots is None else int(BY_SLOT)
+        writing = self.writing(child)
+        none = (self.beams.rows, kept.count, 0, 0) if kept.by_slot is None else kept.by_slot
+        outputs = 7
+        first_out = len(writing) - outputs - 6
+        launch(
+            write_best, (B, cdiv(max(kept.typical, W), shape["OWN"])), kept.keys, kept.scores,
+            kept.count if kept.slots is None else kept.slots, kept.count, int(kept.has_scores),
+            *writing[:first_out], *none, *writing[first_out:], kept.capacity,
+            T_UP=max(8, power_of_two(self.t)), **shape,
+        )  # fmt: skip
+        return self.new

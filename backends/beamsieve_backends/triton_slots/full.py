@@ -1,0 +1,272 @@
+"""Launches of the full projection: every token is scored, and bitmaps tell the valid ones."""
+
+from __future__ import annotations
+
+import torch
+
+from beamsieve_backends.triton_slots.call import Call, Kept, NewBeams
+from beamsieve_backends.triton_slots.choose import choose_cells
+from beamsieve_backends.triton_slots.finish import finish_cells, finish_tokens
+from beamsieve_backends.triton_slots.launch import INTERPRETED, cdiv, launch, power_of_two
+from beamsieve_backends.triton_slots.project import row_bitmaps, split_rows, statistics
+from beamsieve_backends.triton_slots.revisit import list_groups, score_groups, settle_candidates
+from beamsieve_backends.triton_slots.targeting import (
+    permitted_tokens_dense,
+    permitted_tokens_sparse,
+)
+from beamsieve_backends.triton_slots.tuning import (
+    CELLS_HELD,
+    GROUP,
+    HELD,
+    LIMIT,
+    LISTING,
+    PROCESSORS,
+    RANKED_UP_TO,
+    TUNING,
+    WRITTEN,
+    WRITTEN_IN_ALL,
+    coarse,
+    columns_of,
+    warps_for,
+)
+
+
+def full(call: Call) -> NewBeams:
+    """Every token of the codebook is scored; the valid ones are told by bitmaps."""
+    M, V = call.M, call.V
+    bitmap, words = call.table.bitmap, call.table.words * 2
+    if not call.table.dense:
+        words = cdiv(V, 32)
+        bitmap = _bitmaps(call, words)
+    bitmap = bitmap.view(torch.int32)
+    if call.targeting is not None:
+        call.kept = _permitted(call, words)
+        if call.over_kept:
+            bitmap, call.by_row = call.kept, 0
+    guided = call.has_bonus or call.has_nudge
+    cells = power_of_two(M) * power_of_two(V)
+    if not guided and coarse(M) * columns_of(V) <= HELD:
+        return _all_held(call, bitmap, words)
+    if not guided and cells <= WRITTEN and call.B * M * V <= WRITTEN_IN_ALL:
+        return _written(call, bitmap, words)
+    return _revisited(call, bitmap, words)
+
+
+def _permitted(call: Call, words: int) -> torch.Tensor:
+    """int32 [B * M, words]: what targeting leaves of each beam's row."""
+    assert call.targeting is not None
+    table, beams = call.table, call.B * call.M
+    kept = call.empty(beams, words, dtype=torch.int32)
+    if table.dense:
+        block = 64 if call.V <= 64 else 256
+        launch(
+            permitted_tokens_dense, (beams, cdiv(words * 32, block)), call.beams.rows,
+            call.finished, *table.starts, table.bitmap, table.ranks, table.rank_mask,
+            table.words, table.rank_words, kept, call.M, call.V, *call.targeting, BLOCK=block,
+        )  # fmt: skip
+    else:
+        launch(
+            permitted_tokens_sparse, (beams,), call.beams.rows, call.finished, *table.starts,
+            table.tokens, table.token_bits, kept, call.M, words, *call.targeting,
+            WORD_BLOCK=64, ENTRIES=32,
+        )  # fmt: skip
+    return kept
+
+
+def _bitmaps(call: Call, words: int) -> torch.Tensor:
+    table = call.table
+    bitmaps = call.empty(call.B * call.M, words, dtype=torch.int32)
+    block = 64 if words <= 64 else 256
+    entries = 16 if table.typical_degree > 2 and table.entries >= 1 << 16 else 2
+    each = max(1, 8192 // (block * entries))
+    launch(
+        row_bitmaps, (cdiv(call.B * call.M, each),), call.beams.rows, call.finished,
+        *table.starts, table.tokens, table.token_bits, bitmaps, call.B * call.M, words,
+        WORD_BLOCK=block, BEAMS=each, ENTRIES=entries,
+    )  # fmt: skip
+    return bitmaps
+
+
+def _split(call: Call) -> tuple[torch.Tensor, ...]:
+    """hidden and head, each in two float16 parts, and what undoes their scales."""
+    parts: list[torch.Tensor] = []
+    counts = [x.numel() // call.D for x in (call.hidden, call.head)]
+    for n in counts:
+        parts += [call.empty(n, call.D, dtype=torch.float16) for _ in range(2)]
+        parts.append(call.empty(n))
+    columns = power_of_two(call.D)
+    each = max(1, 4096 // columns)
+    launch(
+        split_rows, (sum(cdiv(n, each) for n in counts),), call.hidden, *parts[:3], counts[0],
+        call.head, *parts[3:], counts[1], call.D, D_UP=columns, ROWS=each,
+    )  # fmt: skip
+    return tuple(parts)
+
+
+def _tile(call: Call) -> int:
+    """The tokens of a tile: it decides how the log-softmax is summed, so it must not depend on
+    the batch."""
+    M, V = call.M, call.V
+    wide = "many_narrow" if V <= 1024 or _splits(call) else "many"
+    tile = TUNING["tile"]["one" if M < 64 else "few" if M < 256 else wide]
+    return int(min(tile, max(64, power_of_two(V))))
+
+
+def _splits(call: Call) -> bool:
+    return not call.has_logits and call.hidden.dtype == torch.float32 and call.M >= 16
+
+
+def _statistics(
+    call: Call, bitmap: torch.Tensor, words: int, tile: int, group: int, cells: int
+) -> tuple[torch.Tensor, ...]:
+    """group_max, cell_best, tile_peak, tile_sum: see ``project.statistics``."""
+    beams = call.B * call.M
+    tiles = cdiv(call.V, tile)
+    group_max = call.empty(call.B, call.M, tiles * tile // group)
+    peak, mass = (call.empty(tiles, beams) for _ in range(2))
+    best = call.empty(tiles * cells, beams) if cells else peak
+    none = call.beams.scores
+    hidden, head = call.hidden, call.head
+    hidden_low = head_low = hidden_scale = head_scale = none
+    split = _splits(call)
+    if split:
+        hidden, hidden_low, hidden_scale, head, head_low, head_scale = _split(call)
+    rows = (
+        16 if beams <= 256 or call.M < 64 else 32 if beams < 1024 else 64 if beams <= 4096 else 128
+    )
+    shape = dict(TUNING[f"statistics_{rows}"])
+    if tile == 256 and rows >= 64:
+        shape["warps"] = 8
+    row_blocks = cdiv(beams, rows)
+    tiles_each = cdiv(tiles, max(1, PROCESSORS // row_blocks)) if rows == 128 else 1
+    splits = cdiv(tiles, tiles_each)
+    launch(
+        statistics, (row_blocks * splits,), hidden, head, hidden_low, head_low, hidden_scale,
+        head_scale, call.bias, call.logits, call.bonus, call.nudge, call.beams.rows,
+        call.finished, bitmap, bitmap if call.kept is None else call.kept, group_max, best,
+        peak, mass, beams, call.V, call.D, words, splits, tiles_each, tiles, call.by_row,
+        int(call.all), int(call.kept is not None), call.has_bias, call.has_bonus,
+        call.has_nudge,
+        GROUP=group, TILE=tile, CELLS=cells, SPLIT=split, HAS_LOGITS=call.has_logits,
+        PLAIN=call.M >= 64
+        and not (call.all or call.has_bonus or call.has_nudge or call.kept is not None),
+        PRECISION="tf32x3" if hidden.dtype == torch.float32 and not call.has_logits else "ieee",
+        UPCAST=INTERPRETED, **(shape | call.block_k(shape["BLOCK_K"])),
+    )  # fmt: skip
+    return group_max, best, peak, mass
+
+
+def _all_held(call: Call, bitmap: torch.Tensor, words: int) -> NewBeams:
+    B, M, V = call.B, call.M, call.V
+    logits, _, peak, mass = _statistics(call, bitmap, words, 64, 1, 0)
+    rows_up, columns_up = coarse(M), columns_of(V)
+    candidates = call.empty(B, M * V, dtype=torch.int64)
+    launch(
+        finish_tokens, (B,), call.beams.scores, peak, mass, logits, candidates,
+        call.beams.rows, *call.writing(call.child), call.slack, B * M, len(peak),
+        logits.shape[-1], M * V,
+        TILES_UP=columns_up // 64, COLUMNS_UP=columns_up, BEAMS_UP=rows_up,
+        **call.finish(rows_up * columns_up),
+    )  # fmt: skip
+    return call.new
+
+
+def _written(call: Call, bitmap: torch.Tensor, words: int) -> NewBeams:
+    B, M, V, W = call.B, call.M, call.V, call.W
+    held = power_of_two(M) * power_of_two(V)
+    cell = max(TUNING["cell"]["few" if held <= 1 << 18 else "many"], held // CELLS_HELD)
+    tile = max(_tile(call), cell)
+    cells = tile // cell
+    logits, best, peak, mass = _statistics(call, bitmap, words, tile, 1, cells)
+    tiles = len(peak)
+    beams_up, tiles_up = power_of_two(M), power_of_two(tiles)
+    if M <= 64 and coarse(M, 8) * coarse(tiles, 8) * cells <= HELD:
+        beams_up, tiles_up = coarse(M, 8), coarse(tiles, 8)
+    most = W + call.slack
+    capacity = most * cell
+    tops, log_sums = call.empty(B, M), call.empty(B, M)
+    cell_list = call.empty(B, most, dtype=torch.int32)
+    candidates = call.empty(B, capacity, dtype=torch.int64)
+    count = call.empty(B, dtype=torch.int32)
+    ranked = W <= RANKED_UP_TO
+    launch(
+        finish_cells, (B,), call.beams.scores, best, peak, mass, logits, tops, log_sums,
+        cell_list, candidates, count, call.beams.rows, *call.writing(call.child), call.slack,
+        B * M, tiles, logits.shape[-1], capacity, most,
+        TILES_UP=tiles_up, CELLS=cells, CELL=cell, BEAMS_UP=beams_up,
+        GATHER=2048 if W <= 128 else 4096, RANKED=ranked,
+        **call.finish(beams_up * tiles_up * cells),
+    )  # fmt: skip
+    if ranked:
+        return call.new
+    return call.write(Kept(candidates, call.beams.scores, False, count, capacity, W))
+
+
+def _revisited(call: Call, bitmap: torch.Tensor, words: int) -> NewBeams:
+    B, M, W = call.B, call.M, call.W
+    tile = _tile(call)
+    # Enough cells that a threshold among them is sharp, as far as one program can hold them.
+    cells, tiles = 1, cdiv(call.V, tile)
+    if M * call.V >= 1 << 17:
+        while cells < tile // 16 and M * tiles * cells < 12 * W:
+            cells *= 2
+    group_max, best, peak, mass = _statistics(call, bitmap, words, tile, GROUP, cells)
+    tiles_up, beams_up = power_of_two(tiles), power_of_two(M)
+    if M * call.V < 1 << 17 and coarse(M, 8) * coarse(tiles, 8) <= HELD:
+        beams_up, tiles_up = coarse(M, 8), coarse(tiles, 8)
+    groups = group_max.shape[-1] // (tiles * cells)
+    together = min(tiles_up, max(1, beams_up * tiles_up * cells // max(HELD, beams_up)))
+    listed = tiles_up * cells // together
+    each = together * groups
+    most = W + call.slack
+    tops, log_sums, threshold = call.empty(B, M), call.empty(B, M), call.empty(B)
+    cell_list = call.empty(B, most, dtype=torch.int32)
+    cell_count, group_count, count = (call.empty(B, dtype=torch.int32) for _ in range(3))
+    beam_block = max(1, min(beams_up, HELD // (tiles_up * cells)))
+    launch(
+        choose_cells, (B,), call.beams.scores, best, peak, mass, tops, log_sums,
+        call.empty(B, listed, beams_up, dtype=torch.int32), cell_list, cell_count, threshold,
+        group_count, count, B * M, M, W, call.slack, tiles,
+        TILES_UP=tiles_up, CELLS=cells, TOGETHER=together, BEAM_BLOCK=beam_block,
+        BEAMS_UP=beams_up, warps=warps_for(beams_up * listed),
+    )  # fmt: skip
+    limit = LIMIT * W
+    group_list = call.empty(B, limit, dtype=torch.int32)
+    of_beam, of_beam_up = tiles * cells * groups, tiles_up * cells * groups
+    launch(
+        list_groups, (B, cdiv(most * each, LISTING)), call.beams.scores, tops, log_sums,
+        group_max, cell_list, cell_count, threshold, group_list, group_count, M, most, limit,
+        of_beam, of_beam_up, each, BLOCK=LISTING,
+    )  # fmt: skip
+    shape = dict(TUNING["groups_few" if W < 256 else "groups_many"])
+    shape["BLOCK_K"] = min(shape["BLOCK_K"], power_of_two(call.D))
+    capacity = limit * GROUP
+    keys = call.empty(B, capacity, dtype=torch.int64)
+    scores = call.empty(B, capacity)
+    if call.kept is not None:
+        bitmap, call.by_row = call.kept, 0
+    given = (
+        call.hidden, call.head, call.bias, call.logits, call.bonus, call.nudge,
+        call.beams.rows, call.finished, bitmap, call.beams.scores, tops, log_sums, group_list,
+        group_count, threshold, keys, scores, count,
+    )  # fmt: skip
+    numbers = (
+        M, call.V, call.D, words, of_beam_up, call.by_row, call.has_bias,
+        call.has_bonus, call.has_nudge,
+    )  # fmt: skip
+    known = {
+        "GROUP": GROUP, "HAS_LOGITS": call.has_logits,
+        "WHOLE_D": call.D if call.D % shape["BLOCK_K"] == 0 and call.D <= 1024 else 0, **shape,
+    }  # fmt: skip
+    launch(
+        score_groups, (B, cdiv(most, shape["GROUPS"])), *given, *numbers, limit, capacity,
+        **known,
+    )  # fmt: skip
+    workspace = max(most * each, capacity)
+    launch(
+        settle_candidates, (B,), *given, group_max, cell_list, cell_count,
+        call.empty(B, workspace, dtype=torch.int32), *numbers, W, call.slack, most, capacity,
+        limit, workspace, of_beam, each, BLOCK=4096,
+        **{**known, "warps": 8, "registers": None},
+    )  # fmt: skip
+    return call.write(Kept(keys, scores, True, count, capacity, W))

@@ -1,0 +1,68 @@
+"""Block shapes and limits: what is fast on a large GPU. Nothing but speed, and the order of some
+sums, depends on them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+GROUP = 8
+LIMIT = 2
+"""Groups that stay after the choice, as a multiple of the width."""
+LISTING = 1024
+"""Groups that one program looks at when it lists them."""
+HELD = 8192
+"""The most keys that one program holds in registers."""
+CELLS_HELD = 16384
+"""The most cells; their keys are half as large."""
+WRITTEN = 1 << 20
+"""The most logits of a request that are written out, and read again where they may matter."""
+WRITTEN_IN_ALL = 1 << 26
+"""The same of a batch: 256 MiB. It alone makes a result's last bits depend on the batch's size."""
+RANKED_UP_TO = 1024
+"""The widest step whose beams one program ranks."""
+PROCESSORS = 132
+"""How many programs are enough to fill a large GPU; only speed depends on it."""
+
+
+TUNING: dict[str, dict[str, Any]] = {
+    "slots_few": {"BEAMS": 2, "BLOCK_K": 256, "TILES": 1, "TILE_K": 256, "warps": 4},
+    "slots_many": {"BEAMS": 4, "BLOCK_K": 256, "TILES": 1, "TILE_K": 256, "warps": 4},
+    "statistics_16": {"BLOCK_M": 16, "BLOCK_K": 64, "warps": 4, "stages": 3},
+    "statistics_32": {"BLOCK_M": 32, "BLOCK_K": 64, "warps": 4, "stages": 3},
+    "statistics_64": {"BLOCK_M": 64, "BLOCK_K": 64, "warps": 4, "stages": 3},
+    "statistics_128": {"BLOCK_M": 128, "BLOCK_K": 64, "warps": 8, "stages": 3},
+    "groups_few": {"GROUPS": 2, "BLOCK_K": 256, "warps": 4},
+    "groups_many": {"GROUPS": 8, "BLOCK_K": 32, "warps": 4, "registers": 64},
+    "rank": {"OWN": 32, "OTHERS": 128, "warps": 2},
+    "cell": {"few": 16, "many": 64},
+    "tile": {"one": 64, "few": 128, "many": 256, "many_narrow": 128},
+    "finish_few": {"OWN": 128, "OTHERS": 32, "warps": 8},
+    "finish_many": {"OWN": 512, "OTHERS": 32, "warps": 16},
+}
+"""Block shapes that were fast on an H200. Those that decide the order of a sum follow from a
+request's own shape (few or many beams), never from the batch, so that no result does either; of
+``statistics`` all give the same bits."""
+
+
+def coarse(n: int, least: int = 1) -> int:
+    """The smallest power of eight from ``n`` on: few sizes of blocks occur, so few kernels are
+    compiled, where speed does not depend on it."""
+    size = least
+    while size < n:
+        size *= 8
+    return size
+
+
+def columns_of(vocabulary: int) -> int:
+    """The columns of a block that holds whole codebooks; of four sizes, for the same reason."""
+    return next((n for n in (64, 512, 2048) if vocabulary <= n), max(8192, vocabulary))
+
+
+def beams_up(beams: int) -> int:
+    """A block that holds so many beams; of three sizes, for the same reason."""
+    return 128 if beams <= 128 else 512 if beams <= 512 else 4096
+
+
+def warps_for(elements: int) -> int:
+    """Warps of a program that holds so many elements."""
+    return min(32, max(4, elements // 512))
