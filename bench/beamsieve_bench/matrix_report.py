@@ -104,8 +104,7 @@ def picture(run: Run, path: Path) -> None:
     figures = _figures()
     rows = [row for row in run.rows if row.share is None and _first(row)]
     grid = [row for row in rows if "grid" in row.sweeps] or rows
-    facts = {"Date": None} if path.suffix == ".svg" else None
-    figures.styled(figures.heat_map, grid, paper=True).savefig(path, dpi=200, metadata=facts)
+    figures.save(figures.styled(figures.heat_map, grid, paper=True), path)
 
 
 def _figures() -> Any:

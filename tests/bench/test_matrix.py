@@ -12,7 +12,7 @@ import pytest
 
 import beamsieve as bs
 from beamsieve.errors import BackendError
-from beamsieve_bench import matrix, matrix_gate, matrix_measure
+from beamsieve_bench import matrix, matrix_gate, matrix_measure, matrix_report
 from beamsieve_bench.gate import GateError
 from beamsieve_bench.matrix_cells import QUICK, cells
 from beamsieve_bench.matrix_contestants import draw_inputs
@@ -20,6 +20,7 @@ from beamsieve_bench.matrix_gate import check_not_fallen_back
 from beamsieve_bench.matrix_rows import Run
 from beamsieve_bench.matrix_work import least_work
 
+RECORDED = Path(__file__).parents[2] / "bench/results/matrix/cpu-flashrec.json"
 TINY = (
     "--quick --workloads skewed:300x16x3 --batches 2 --widths 4 --hidden 8 --rounds 3 --budget 0.05"
 )
@@ -115,6 +116,15 @@ def test_the_report_is_one_file_that_loads_nothing(suite, tmp_path):
         assert reference not in page
     assert "#010203" not in page  # markers have become variables
     assert picture.read_bytes()[:4] == b"\x89PNG"
+
+
+def test_equal_runs_give_equal_pictures(tmp_path):
+    pytest.importorskip("matplotlib")
+    run = Run.read(RECORDED)
+    pictures = [tmp_path / f"{number}.svg" for number in range(2)]
+    for path in pictures:
+        matrix_report.picture(run, path)
+    assert pictures[0].read_bytes() == pictures[1].read_bytes()
 
 
 def test_a_red_suite_refuses(monkeypatch, capsys):
