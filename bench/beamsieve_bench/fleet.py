@@ -16,36 +16,18 @@ import gc
 import time
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext, suppress
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
-from beamsieve.models.batches import Batch, hold_out, pad, padded
+from beamsieve.models.batches import Batch, hold_out
 from beamsieve.models.losses import spelling_loss
 from beamsieve.models.model import Model
 from beamsieve.models.sequences import ItemSids, Sequences
 from beamsieve.models.settings import TrainingSettings
-
-_SHARES = (0.5, 0.8, 0.95, 1.0)
-"""Histories up to these quantiles of length are trained together."""
-_VALIDATED = 4096
-"""Held-out histories that decide which weights are kept."""
-
-
-@dataclass
-class _Bucket:
-    """Training sequences of nearly one length, and the step that trains on some of them."""
-
-    numbers: Tensor  # int64 [n + 1, T]; the last row is empty
-    chosen: Tensor  # int64 [B]; what the step reads
-    graph: Any = None
-
-    @property
-    def steps(self) -> int:
-        return -(-(len(self.numbers) - 1) // len(self.chosen))
+from beamsieve_bench.fleet_data import Bucket, buckets, held_batches, thinned
 
 
 class Trainee:
@@ -89,8 +71,8 @@ class Trainee:
         everything = sids.first(np.arange(len(sids.path_starts) - 1))
         empty = np.full((1, everything.shape[1]), -1)
         self.sids = torch.from_numpy(np.concatenate([everything, empty])).to(self.device)
-        self.buckets = self._buckets(learnt)
-        self.held = self._held(held, model.config.longest)
+        self.buckets = buckets(learnt, settings.batch, self.device)
+        self.held = held_batches(held, self.sids, model.config.longest)
         parameters = list(model.parameters())
         capturable = {"fused": True, "capturable": True} if self.stream else {}
         self.optimizer = torch.optim.AdamW(
@@ -106,41 +88,6 @@ class Trainee:
             **capturable,
         )
         self.todo: list[tuple[int, Tensor]] = []
-
-    def _buckets(self, learnt: Sequences) -> list[_Bucket]:
-        lengths = np.diff(learnt.starts)
-        edges = sorted({int(np.quantile(lengths, share, method="higher")) for share in _SHARES})
-        places = self.settings.batch * float(lengths.mean())
-        buckets, before = [], 0
-        for edge in edges:
-            rows = np.flatnonzero((lengths > before) & (lengths <= edge))
-            before = edge
-            numbers = padded(learnt, rows)
-            numbers = np.concatenate([numbers, np.full((1, numbers.shape[1]), -1)])
-            size = min(len(rows), max(8, int(places / edge)))
-            buckets.append(
-                _Bucket(
-                    torch.from_numpy(numbers).to(self.device),
-                    torch.zeros(size, dtype=torch.int64, device=self.device),
-                )
-            )
-        return buckets
-
-    def _held(self, held: list[Any], longest: int) -> list[Batch]:
-        held = sorted(held[:: max(1, len(held) // _VALIDATED)], key=len)
-        batches = []
-        for start in range(0, len(held), 1024):
-            chosen = held[start : start + 1024]
-            histories = [sequence[:-1][-longest:] for sequence in chosen]
-            batches.append(
-                Batch(
-                    self.sids[torch.from_numpy(pad(histories)).to(self.device)],
-                    self.sids[torch.tensor([int(s[-1]) for s in chosen], device=self.device)],
-                    torch.arange(len(chosen), device=self.device),
-                    torch.tensor([len(h) for h in histories], device=self.device),
-                )
-            )
-        return batches
 
     def prepare(self) -> str:
         """Capture every bucket's step, and undo what its rehearsals did.
@@ -176,7 +123,7 @@ class Trainee:
         torch.cuda.synchronize()  # all of this must stand before another stream reads it
         return why
 
-    def _capture(self, bucket: _Bucket, pool: Any) -> None:
+    def _capture(self, bucket: Bucket, pool: Any) -> None:
         self._train(bucket)
         self.optimizer.zero_grad(set_to_none=True)
         self.stream.synchronize()
@@ -226,10 +173,10 @@ class Trainee:
             todo += [(place, piece) for piece in rows.to(self.device, non_blocking=True)]
         self.todo = [todo[n] for n in self.random.permutation(len(todo))]
 
-    def _train(self, bucket: _Bucket) -> None:
+    def _train(self, bucket: Bucket) -> None:
         """One step of the optimizer, without a wait for the device."""
         settings = self.settings
-        numbers = _thinned(bucket.numbers[bucket.chosen], settings.drop_history)
+        numbers = thinned(bucket.numbers[bucket.chosen], settings.drop_history)
         sids = self.sids[numbers]
         count, length = numbers.shape
         rows = torch.arange(count, device=self.device).repeat_interleave(length)
@@ -317,17 +264,3 @@ def train_all(
         torch.cuda.synchronize()
     for trainee in trainees:
         say(f"{trainee.name}: {trainee.report()} at {time.monotonic() - began:.1f} s")
-
-
-def _thinned(numbers: Tensor, drop: float) -> Tensor:
-    """Padded sequences [B, T] with items left out, each with the chance ``drop``; one stays."""
-    if not drop:
-        return numbers
-    real = numbers >= 0
-    luck = torch.rand(numbers.shape, device=numbers.device)
-    luckiest = torch.where(real, luck, -1.0).argmax(1, keepdim=True)
-    kept = (luck >= drop).scatter(1, luckiest, True) & real
-    length = numbers.shape[1]
-    places = torch.where(kept, kept.cumsum(1) - 1, length)
-    thinned = numbers.new_full((len(numbers), length + 1), -1).scatter(1, places, numbers)
-    return thinned[:, :length]

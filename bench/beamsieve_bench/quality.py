@@ -138,7 +138,9 @@ def side_by_side(
             Checkpoint(trainee.best.eval(), works[place].index.fingerprint, works[place].popular),
             trainee.report(),
         )
-        for (place, model, seed), trainee in trained.items()
+        for (place, model, seed), trainee in sorted(
+            trained.items(), key=lambda entry: [*models, entry[0][1]].index(entry[0][1])
+        )
         if model in models
     ]
 

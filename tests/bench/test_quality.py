@@ -15,7 +15,7 @@ from beamsieve.index import Index
 from beamsieve.models.config import ModelConfig
 from beamsieve.models.sequences import Sequences
 from beamsieve_bench import generation_time, quality, quality_tables
-from beamsieve_bench.fleet import _thinned
+from beamsieve_bench.fleet_data import thinned
 from beamsieve_bench.quality_data import QualityData, load, pack
 from beamsieve_bench.quality_measure import ItemLists, measure, ranked, shared
 
@@ -149,11 +149,11 @@ def test_thinned_sequences_keep_their_order_and_one_item_at_least():
     torch.manual_seed(0)
     lengths = set()
     for _ in range(50):
-        for row, before in zip(_thinned(numbers, 0.5).tolist(), numbers.tolist(), strict=True):
+        for row, before in zip(thinned(numbers, 0.5).tolist(), numbers.tolist(), strict=True):
             kept = [item for item in row if item >= 0]
             assert row == kept + [-1] * (4 - len(kept))
             assert kept == [item for item in before if item in kept]
             assert kept or before[0] < 0
             lengths.add(len(kept))
     assert lengths == {0, 1, 2, 3, 4}
-    assert _thinned(numbers, 0.0) is numbers
+    assert thinned(numbers, 0.0) is numbers
