@@ -29,6 +29,7 @@ class Bucket:
 
     @property
     def steps(self) -> int:
+        """Of one epoch."""
         return -(-(len(self.numbers) - 1) // len(self.chosen))
 
 
