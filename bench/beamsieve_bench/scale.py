@@ -15,7 +15,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from beamsieve.index.starts import BLOCKS, bit_words, starts_dtype
+from beamsieve.index.encode import bit_words
+from beamsieve.index.starts import BLOCKS, starts_dtype
 from beamsieve.index.tables import layout_bytes
 
 SIZES = (10_000_000, 100_000_000, 1_000_000_000, 10_000_000_000)

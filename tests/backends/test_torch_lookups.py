@@ -8,8 +8,9 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from beamsieve.index.encode import encode_starts
 from beamsieve.index.layouts import make_table
-from beamsieve.index.starts import BLOCKS, RowStarts, encode_starts
+from beamsieve.index.starts import BLOCKS, RowStarts
 from beamsieve_backends.torch_dense.entry_tokens import load_tokens
 from beamsieve_backends.torch_dense.row_starts import load_starts
 

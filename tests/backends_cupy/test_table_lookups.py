@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from beamsieve.index.build import make_table
-from beamsieve.index.starts import encode_starts
+from beamsieve.index.encode import encode_starts
 from beamsieve.index.tokens import pack_tokens, packed_words, token_bits
 from beamsieve.interface import Beams, RequestFilters, Search, StepInputs
 

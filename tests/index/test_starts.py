@@ -8,14 +8,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
-from beamsieve.index.starts import (
-    BLOCKS,
-    RowStarts,
+from beamsieve.index.encode import (
     bit_words,
     encode_starts,
     fill_bits,
     start_candidates,
 )
+from beamsieve.index.starts import BLOCKS, RowStarts
 from beamsieve.index.tokens import (
     pack_tokens,
     packed_tokens_at,

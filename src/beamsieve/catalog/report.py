@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from beamsieve.index.encode import start_candidates
 from beamsieve.index.levels import make_levels
-from beamsieve.index.starts import start_candidates
 from beamsieve.index.tables import Layout, best_layout, layout_bytes
 
 if TYPE_CHECKING:

@@ -13,19 +13,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from beamsieve import parallel
-from beamsieve.index.layouts import dense_bitmap, dense_ranks
-from beamsieve.index.levels import Level
-from beamsieve.index.starts import (
-    BLOCKS,
-    SPAN,
-    WORD,
-    RowStarts,
+from beamsieve.index.encode import (
     bit_words,
     fill_bits,
     kind_bytes,
     sampled_places,
     start_candidates,
 )
+from beamsieve.index.layouts import dense_bitmap, dense_ranks
+from beamsieve.index.levels import Level
+from beamsieve.index.starts import BLOCKS, SPAN, WORD, RowStarts
 from beamsieve.index.tables import (
     GROUP,
     Layout,

@@ -5,7 +5,8 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from beamsieve.index.starts import WORD, encode_starts
+from beamsieve.index.encode import encode_starts
+from beamsieve.index.starts import WORD
 from beamsieve.index.tables import (
     GROUP,
     Layout,
