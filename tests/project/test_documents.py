@@ -42,7 +42,7 @@ def commands(path: Path) -> list[list[str]]:
 
 
 # Pages whose commands run as they stand, one after the other, but for these, and where those run.
-RUN_IN_ORDER = ("cli.md", "operate.md")
+RUN_IN_ORDER = ("cli.md", "operate.md", "targeting.md")
 RUN_ELSEWHERE = {
     "demo": "tests/demo, by its parts: two minutes",
     "demo --quick --json": "tests/demo",
@@ -66,6 +66,10 @@ def sample(tmp_path: Path) -> Path:
     histories = [
         {"user": n, "history": items[n : n + 3], "target": items[n + 3]} for n in range(60)
     ]
+    rules = {"country": {"accepts": ["US"]}}
+    ruled = [{"item": "a", "sid": [0, 0], "rules": rules}, {"item": "b", "sid": [0, 1]}]
+    (tmp_path / "items.jsonl").write_text("\n".join(map(json.dumps, ruled)))
+    (tmp_path / "attributes.json").write_text('[{"name": "country", "values": ["US", "CA"]}]')
     run = json.loads((ROOT / "bench/results/matrix/cpu-2-cores.json").read_text("utf-8"))
     run["rows"] = [row for row in run["rows"] if row["workload"] == "real:Beauty"]
     (tmp_path / "run.json").write_text(json.dumps(run))
