@@ -15,19 +15,22 @@ from beamsieve.errors import BackendError, CheckpointError, InputError
 from beamsieve.index import Index
 from beamsieve.models import (
     Checkpoint,
-    Deco,
+    Generator,
     Histories,
     Model,
     ModelConfig,
     Recommender,
     TrainingSettings,
     load_checkpoint,
+    make_model,
     recommend,
     save_checkpoint,
     train,
 )
 from beamsieve.models.data import Item
 from beamsieve.models.sequences import ItemSids
+
+from .family import KINDS, NAMES, one_batch
 
 ITEMS = 40
 CONFIG = ModelConfig(width=16, layers=1, heads=2, decoder_width=16, longest=4)
@@ -43,10 +46,11 @@ def an_index(seed: int = 0, **options) -> Index:
     return Index.build(Catalog.from_arrays(sids, items=items, codebooks=4, **options))
 
 
-def a_model(index: Index, seed: int = 0) -> Checkpoint:
+def a_model(index: Index, seed: int = 0, **changes: Any) -> Checkpoint:
     """Random weights with sharp heads: what it says depends on history and prefix."""
     torch.manual_seed(seed)
-    model = Deco(CONFIG, index.codebooks).eval().requires_grad_(False)
+    model = make_model(replace(CONFIG, **changes), index.codebooks).eval().requires_grad_(False)
+    assert isinstance(model, Generator)
     for head in model.heads:
         head.weight.mul_(30)
     return Checkpoint(model, index.fingerprint)
@@ -65,28 +69,29 @@ def everything(index: Index, model: Model, history: list[Item]) -> list[tuple[fl
     """All items with their scores by brute force, normalised over each prefix's children."""
     sids = ItemSids(index)
     numbers = index.items.numbers(history[-model.config.longest :])
-    assert isinstance(model, Deco)
-    read = torch.from_numpy(sids.first(numbers[None]))
-    concepts = model.think(read)[:, len(numbers)]
+    leaves = index.leaf_count
+    read = torch.from_numpy(sids.first(numbers[None])).expand(leaves, -1, -1)
+    batch = one_batch(read, torch.from_numpy(sids.sids), torch.full((leaves,), len(numbers)))
+    said = model.logits(batch)
     found = []
-    for leaf in range(index.leaf_count):
+    for leaf in range(leaves):
         sid = sids.sids[leaf]
         score = 0.0
         for level in range(index.length):
-            prefix = torch.from_numpy(sid[None, :level])
             children = torch.from_numpy(index.children(sid[:level].tolist()).astype(np.int64))
-            logits = model.heads[level](model.spell(concepts, prefix)[0, -1])[children]
             place = int((children == sid[level]).nonzero())
-            score += float(torch.log_softmax(logits, -1)[place])
+            score += float(torch.log_softmax(said[level][leaf, children], -1)[place])
         found += [(score, str(item)) for item in index.items_of(index.sid_of_leaf(leaf).tolist())]
     return sorted(found, key=lambda entry: -entry[0])
 
 
+@pytest.mark.parametrize("kind", KINDS, ids=NAMES)
 @pytest.mark.parametrize("backend", BACKENDS)
-def test_wide_enough_it_finds_the_best_of_all_items(backend):
-    rows = list(recommend(MODEL, INDEX, HISTORIES, k=ITEMS, width=64, backend=backend))
+def test_wide_enough_it_finds_the_best_of_all_items(backend, kind):
+    model = a_model(INDEX, architecture=kind[0], pointer=kind[1])
+    rows = list(recommend(model, INDEX, HISTORIES, k=ITEMS, width=64, backend=backend))
     for row, recommendation in enumerate(rows):
-        wanted = everything(INDEX, MODEL.model, HISTORIES.history(row))
+        wanted = everything(INDEX, model.model, HISTORIES.history(row))
         assert len(recommendation.items) == ITEMS
         np.testing.assert_allclose(
             [hit.score for hit in recommendation.items],
