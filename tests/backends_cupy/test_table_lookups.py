@@ -11,6 +11,8 @@ from beamsieve.index.build import make_table
 from beamsieve.index.encode import encode_starts
 from beamsieve.index.tokens import pack_tokens, packed_words, token_bits
 from beamsieve.interface import Beams, RequestFilters, Search, StepInputs
+from beamsieve.targeting.matchers import StepMatchers
+from beamsieve.targeting.row_table import RowTable
 
 V, ROWS, M = 1500, 90, 90
 
@@ -45,8 +47,10 @@ def make(valid, starts, tokens):
     return table, begins
 
 
-def beams_on_every_row(backend, table, finished, requests=None):
+def beams_on_every_row(backend, table, finished, requests=None, matchers=None):
     index: Any = SimpleNamespace(tables=(table,), leaf_starts=lambda depth: np.arange(10**5))
+    if matchers is not None:
+        index.matchers = SimpleNamespace(steps=(matchers,))
     index.leaf_ends = lambda depth: np.arange(table.entries) + 1
     index.leaf_count, index.length = table.entries, 1
     begun = backend.begin(
@@ -131,3 +135,30 @@ def test_exact_sets(backend, tokens):
         own = allowed[(allowed >= begins[r]) & (allowed < begins[r + 1])]
         tokens_of = np.flatnonzero(valid[r])[own - begins[r]]
         assert found[r] == (tokens_of.tolist(), own.tolist()), r
+
+
+@pytest.mark.parametrize("tokens", ["packed", "dense"])
+@pytest.mark.parametrize("kinds", [1, 3, 40])
+def test_few_and_many_distinct_matchers(backend, tokens, kinds):
+    valid = make_rows(False)
+    table, begins = make(valid, "sampled/16", tokens)
+    rng = np.random.default_rng(kinds)
+    bits = rng.integers(0, 4, (kinds, 1)).astype(np.uint64)
+    index = rng.integers(0, kinds, table.entries).astype(np.int32)
+    requests = RequestFilters(
+        bits=np.ones((1, 1), np.uint64),
+        bloom=(),
+        bloom_count=(),
+        leaf_mode=np.zeros(1, np.int8),
+        leaf_starts=np.zeros(2, np.int64),
+        leaves=np.empty(0, np.int64),
+    )
+    matchers = StepMatchers(None, RowTable(bits, index), ())
+    beams = beams_on_every_row(backend, table, np.zeros(M, np.bool_), requests, matchers)
+    inputs = StepInputs(1, logits=np.zeros((1, M, V), np.float32))
+    found = listed(backend.candidates(beams, inputs, "catalog"))
+    passes = bits[index, 0] & np.uint64(1) == 1
+    for r in range(ROWS):
+        own = np.arange(begins[r], begins[r + 1])
+        kept = own[passes[own]]
+        assert found[r] == (np.flatnonzero(valid[r])[kept - begins[r]].tolist(), kept.tolist()), r

@@ -14,8 +14,7 @@
 // beam (`whole_rows`), whose entries it tests 32 at a time and then deals out to the positions of their
 // tokens; in a large codebook a warp to 32 positions. The request's masks are in shared memory once
 // per block; bits go before Bloom; words that ask nothing are never read. A part's bits and Bloom words lie
-// side by side in one row, and several words are on their way before the first is looked at. Entries
-// with equal rows sit side by side mostly, where their loads are one.
+// side by side in one row, and several words are on their way before the first is looked at.
 
 constexpr int MOST_BLOOMS = 8;
 
@@ -165,15 +164,53 @@ __device__ __forceinline__ u32 deal_out(u32 source, u32 places) {
     return dealt;
 }
 
+// The answers that a warp has already: each lane's last row and whether it passed. Neighbouring entries
+// often have the same few rows, so that 32 of them may need no test at all.
+struct Known {
+    i64 row = -1;
+    bool passed = false;
+
+    // Whether all lanes' rows are among them; then `passes` is the lane's answer. -1 is no row. A few rows
+    // are looked for, and none after the first that is not there.
+    __device__ __forceinline__ bool have(i64 wanted, bool& passes) const {
+        passes = false;
+        bool found = wanted < 0;
+        u32 open = __ballot_sync(EVERY_LANE, !found);
+        for (int tries = 0; tries < 4 && open != 0; ++tries) {
+            const i64 sought = __shfl_sync(EVERY_LANE, wanted, __ffs(static_cast<int>(open)) - 1);
+            const u32 holders = __ballot_sync(EVERY_LANE, row == sought);
+            if (holders == 0) break;
+            const int answer = __shfl_sync(EVERY_LANE, static_cast<int>(passed), __ffs(static_cast<int>(holders)) - 1);
+            if (wanted == sought) {
+                found = true;
+                passes = answer != 0;
+            }
+            open = __ballot_sync(EVERY_LANE, !found);
+        }
+        return open == 0;
+    }
+};
+
 // A beam's bits by a warp, bitmap layout; `passed` holds a word per 32 tokens, and one more.
 __device__ __forceinline__ void filter_beam(const Filter& filter, const Asked& asked, int b, i64 beam, u32* passed) {
     const Step& step = filter.step;
     const i64 row = step.in_rows[beam];
     const Range range = range_of(step.table.starts, row);
     const u32 size = range.size();
+    // An answer depends on the row alone unless entries have several parts or exact sets are asked for.
+    const bool by_row = filter.rows != nullptr && filter.part_starts == nullptr && filter.leaf_mode[b] == 0;
+    Known known;
     for (u32 from = 0; from < size; from += 32) {
         const u32 j = from + lane_id();
-        const u32 mask = __ballot_sync(EVERY_LANE, passes_entry(filter, asked, b, j < size ? range.begin + j : -1));
+        const i64 entry = j < size ? range.begin + j : -1;
+        const i64 matcher = by_row && entry >= 0 ? integer_at(filter.index, filter.index_bytes, entry) : -1;
+        bool passes;
+        if (!by_row || !known.have(matcher, passes)) {
+            passes = passes_entry(filter, asked, b, entry);
+            known.row = matcher;
+            known.passed = passes;
+        }
+        const u32 mask = __ballot_sync(EVERY_LANE, passes);
         if (lane_id() == 0) passed[from >> 5] = mask;
     }
     if (lane_id() == 0) passed[(size + 31) >> 5] = 0;
