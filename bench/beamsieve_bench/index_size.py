@@ -3,8 +3,9 @@
     python -m beamsieve_bench.index_size --cells Z1,Z2,Z3 --rows DIRECTORY
     python -m beamsieve_bench.index_size --stage --cells S1
 
-The first form counts bytes: of the tables as the index holds them, and as ``torch:cpu`` does. With
-``--rows`` the catalogs are sorted int32 rows in ``DIRECTORY/Z1.npy`` …; without, they are drawn.
+The first form counts bytes: of the tables as the index holds them, and as
+``torch:cpu?tables=index`` does. With ``--rows`` the catalogs are sorted int32 rows in
+``DIRECTORY/Z1.npy`` …; without, they are drawn.
 
 The second form runs the stage of ``beamsieve_bench.stage`` (filter, projection and selection of
 whole searches, no model) over the same tables twice, as they are and with plain row starts and
@@ -62,7 +63,7 @@ def sizes(name: str, tables: Sequence[StepTable], workload: Workload) -> dict[st
     """Bytes per semantic ID, of the whole and of every table."""
     sids = tables[-1].entries
     index = index_of(tables, workload)
-    backend, _ = open_backend("torch:cpu")
+    backend, _ = open_backend("torch:cpu?tables=index")
     return {
         "case": "bytes",
         "catalog": name,
@@ -94,7 +95,7 @@ def stage_times(
     inputs = Inputs.draw(workload, options.batch, options.beams, 256, torch.float32, device)
     forms = {"plain": [plain(table) for table in tables], "compressed": list(tables)}
     engines = {
-        form: bs.Engine(index_of(held, workload), backend="torch:cpu")
+        form: bs.Engine(index_of(held, workload), backend="torch:cpu?tables=index")
         for form, held in forms.items()
     }
     taken: dict[str, list[float]] = {form: [] for form in engines}
