@@ -68,7 +68,12 @@ def _integers(items: ItemIds, ids: Any) -> Asked | None:
     else:
         usable = np.fromiter((is_id(one) for one in ids), np.bool_, len(ids))
         listed = np.fromiter((one if is_id(one) else 0 for one in ids), np.int64, len(ids))
-    known, place = np.unique(listed, return_inverse=True)
+    order = np.argsort(listed, kind="stable")
+    ordered = listed[order]
+    new = np.ones(len(ordered), np.bool_)
+    new[1:] = ordered[1:] != ordered[:-1]
+    known, place = ordered[new], np.empty(len(ordered), np.int64)
+    place[order] = np.cumsum(new) - 1
     last_known, own = len(known) - 1, items.numpy()
     # Most items are none of those asked for, which a table of hashes tells at once.
     bits = max(16, (32 * len(known)).bit_length())

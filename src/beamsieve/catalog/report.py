@@ -141,12 +141,12 @@ def _levels(catalog: Catalog) -> tuple[LevelReport, ...]:
         children = children[children > 0]
         has_any = len(children) > 0
         median, p99 = np.percentile(children, [50, 99]) if has_any else (0.0, 0.0)
-        rows, entries = len(row_starts) - 1, len(table.tokens)
+        rows, entries = len(row_starts) - 1, table.entries
         reports.append(
             LevelReport(
                 level=level,
                 codebook=codebook,
-                tokens_used=len(np.unique(table.tokens)),
+                tokens_used=len(np.unique(table.plain_tokens())),
                 rows=rows,
                 entries=entries,
                 mean_children=float(children.mean()) if has_any else 0.0,

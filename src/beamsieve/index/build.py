@@ -51,7 +51,7 @@ def build_parts(
         threads,
         lambda done, total: report("building tables", done + total, 2 * total),
     )
-    hashes = hash_levels(levels.tables, threads)
+    hashes = hash_levels(tables, levels.tables, threads)
     leaf_starts = levels.leaf_starts
     del levels  # half the memory of the rows, which their numbers take next
     items, numbers = order.list_rows(threads), None

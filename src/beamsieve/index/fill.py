@@ -116,7 +116,7 @@ def _scan(levels: Sequence[Level], threads: int | None) -> list[_Scan]:
 
 def _starts(level: Level, scan: _Scan) -> tuple[RowStarts, list[Job]]:
     """The row starts in the kind of fewest bytes, and what fills them."""
-    rows, entries, gap = len(level.row_starts) - 1, len(level.tokens), scan.gap
+    rows, entries, gap = len(level.row_starts) - 1, level.entries, scan.gap
     if gap:  # the rows' places are no longer their starts
         candidates = start_candidates(level.row_starts)
     else:
@@ -128,11 +128,13 @@ def _starts(level: Level, scan: _Scan) -> tuple[RowStarts, list[Job]]:
         return RowStarts(rows, entries, level.row_starts, candidates=candidates), []
     block = int(kind.removeprefix("sampled/"))
     samples, exceptions = sampled_places(level.row_starts, block, gap)
-    bits = np.zeros(bit_words(rows, entries, gap), np.uint64)
-    jobs: list[Job] = [
-        partial(_fill_bits, level.row_starts, gap, bits, *piece)
-        for piece in parallel.pieces(len(bits), _CHUNK // WORD)
-    ]
+    bits, jobs = level.bits, list[Job]()
+    if bits is None:
+        bits = np.zeros(bit_words(rows, entries, gap), np.uint64)
+        jobs += [
+            partial(_fill_bits, level.row_starts, gap, bits, *piece)
+            for piece in parallel.pieces(len(bits), _CHUNK // WORD)
+        ]
     starts = RowStarts(
         rows,
         entries,
@@ -154,29 +156,29 @@ def _fill_bits(
 
 
 def _sparse(step: int, level: Level, starts: RowStarts, widest: int) -> tuple[StepTable, list[Job]]:
-    entries = len(level.tokens)
+    entries = level.entries
     if "packed" not in token_candidates(starts.rows, entries, level.vocabulary):
-        table = StepTable(step, level.vocabulary, starts, tokens=level.tokens, widest=widest)
-        return table, []
-    bits = token_bits(level.vocabulary)
-    packed = np.zeros(packed_words(entries, bits), np.uint32)
-    jobs: list[Job] = [
-        partial(pack_tokens, level.tokens[first:last], bits, packed, first)
-        for first, last in parallel.pieces(entries, _CHUNK)
-    ]
+        tokens = level.plain_tokens()
+        return StepTable(step, level.vocabulary, starts, tokens=tokens, widest=widest), []
+    packed, jobs = level.packed, list[Job]()
+    if packed is None:
+        bits, tokens = token_bits(level.vocabulary), level.plain_tokens()
+        packed = np.zeros(packed_words(entries, bits), np.uint32)
+        jobs += [
+            partial(pack_tokens, tokens[first:last], bits, packed, first)
+            for first, last in parallel.pieces(entries, _CHUNK)
+        ]
     return StepTable(step, level.vocabulary, starts, packed=packed, widest=widest), jobs
 
 
 def _dense(step: int, level: Level, starts: RowStarts, widest: int) -> tuple[StepTable, list[Job]]:
-    words = -(-level.vocabulary // WORD)
+    words, tokens = -(-level.vocabulary // WORD), level.plain_tokens()
     bitmap = np.empty((starts.rows, words), np.uint64)
     ranks = np.empty((starts.rows, -(-words // GROUP)), rank_dtype(level.vocabulary))
 
     def fill(first: int, last: int) -> None:
         bounds = level.row_starts[first : last + 1]
-        bitmap[first:last] = dense_bitmap(
-            level.vocabulary, bounds, level.tokens[bounds[0] : bounds[-1]]
-        )
+        bitmap[first:last] = dense_bitmap(level.vocabulary, bounds, tokens[bounds[0] : bounds[-1]])
         ranks[first:last] = dense_ranks(level.vocabulary, bitmap[first:last])
 
     jobs: list[Job] = [

@@ -14,8 +14,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from beamsieve import parallel
-from beamsieve.index.levels import Level
-from beamsieve.index.reader import Places, TableReader
+from beamsieve.index.reader import TableReader
+from beamsieve.index.sets import Places, among, ascending, counted
 
 _PART = 1 << 19
 
@@ -47,6 +47,21 @@ class Steps:
 
 
 @dataclass(frozen=True)
+class Runs:
+    """Old entries that stay side by side.
+
+    Attributes:
+        first: int64 [runs], ascending; the first of each.
+        length: int64 [runs]; how many.
+        now: int64 [runs]; where the first is found afterwards.
+    """
+
+    first: Places
+    length: Places
+    now: Places
+
+
+@dataclass(frozen=True)
 class Merge:
     """What becomes of an array of ``old`` entries.
 
@@ -74,6 +89,18 @@ class Merge:
         """Where old entries are found afterwards; for a deleted one, where it would be."""
         gone = np.searchsorted(self.deleted, places)
         return places - gone + np.searchsorted(self.at, places, side="right")
+
+    @cached_property
+    def runs(self) -> Runs:
+        """The longest runs of entries that stay side by side."""
+        ends = (self.deleted, self.deleted + 1, self.at, np.array([0, self.old]))
+        cuts = np.sort(np.concatenate(ends))
+        cuts = cuts[np.diff(cuts, prepend=-1) > 0]
+        first, length = cuts[:-1], np.diff(cuts)
+        stays = np.ones(len(first), np.bool_)
+        stays[np.searchsorted(first, self.deleted)] = False
+        first, length = first[stays], length[stays]
+        return Runs(first, length, self.moved(first))
 
     @cached_property
     def _ahead(self) -> Steps:
@@ -172,11 +199,12 @@ def changes_of(
     merges: list[Merge] = []
     for reader, level in zip(reversed(readers), reversed(found), strict=True):
         merges.insert(0, Merge(reader.table.entries, gone, level.place[level.new]))
-        rows, lost = np.unique(reader.rows_of(gone), return_counts=True)
+        rows, lost = counted(reader.rows_of(gone))
         starts = reader.table.starts
         empty = lost == starts.start(rows + 1) - starts.start(rows)
         # A row that gets an entry stays, and so does what leads to it.
-        gone = np.setdiff1d(rows[empty], level.parents[level.new])
+        rows = rows[empty]
+        gone = rows[~among(rows, ascending(level.parents[level.new]))]
     changes = []
     rows = np.zeros(len(sids), np.int64)
     for number, (merge, level) in enumerate(zip(merges, found, strict=True)):
@@ -187,67 +215,3 @@ def changes_of(
         rows[level.here] = merge.moved(level.place[level.here])
         rows[~level.here] = merge.inserted[np.cumsum(new)[~level.here] - 1]
     return changes
-
-
-def changed_level(
-    reader: TableReader, change: LevelChange, before: Merge | None, threads: int | None
-) -> Level:
-    """A table in its plain parts, after a change; ``before`` is that of the level above's."""
-    table, merge = reader.table, change.merge
-    rows = 1 if before is None else before.size
-    made = Level.empty(table.vocabulary, rows, merge.size)
-    first = np.empty(merge.size, np.bool_)
-
-    def fill(part: tuple[int, int]) -> None:
-        for start, stop in parallel.blocks(*part):
-            sources = merge.sources(start, stop)
-            low, high = int(sources[0]), min(int(sources[-1]) + 1, table.entries)
-            if low == high:  # behind all old ones
-                continue
-            sources -= low
-            np.take(reader.tokens(low, high), sources, out=made.tokens[start:stop], mode="clip")
-            np.take(reader.starts_a_row(low, high), sources, out=first[start:stop], mode="clip")
-
-    parts = parallel.pieces(merge.size, _PART)
-    if table.entries:
-        parallel.run(fill, parts, threads)
-    made.tokens[merge.inserted] = change.tokens
-    first[merge.inserted] = False
-    _set_first(reader, change, before, first)
-
-    counts = parallel.run(lambda part: int(np.count_nonzero(first[slice(*part)])), parts, threads)
-    ends = np.cumsum(counts).tolist()
-
-    def list_starts(number: int) -> None:
-        done = ends[number] - counts[number]
-        for start, stop in parallel.blocks(*parts[number]):
-            places = np.flatnonzero(first[start:stop])
-            made.row_starts[done : done + len(places)] = places + start
-            done += len(places)
-
-    parallel.run(list_starts, range(len(parts)), threads)
-    return made
-
-
-def _set_first(
-    reader: TableReader, change: LevelChange, before: Merge | None, first: NDArray[np.bool_]
-) -> None:
-    """Correct which entries are the first of their rows, in the rows that change."""
-    merge, starts = change.merge, reader.table.starts
-    # Rows that are new: their first entry is the first inserted one.
-    new = change.parents < 0
-    begins = np.ones(len(new), np.bool_)
-    begins[1:] = change.rows[1:] != change.rows[:-1]
-    first[merge.inserted[new & begins]] = True
-    # Old rows that lose or get entries, and stay.
-    rows = np.union1d(reader.rows_of(merge.deleted), change.parents[~new])
-    if before is not None:
-        rows = np.setdiff1d(rows, before.deleted, assume_unique=True)
-    if not len(rows):
-        return
-    old_first = starts.start(rows)
-    stays = ~np.isin(old_first, merge.deleted, assume_unique=True)
-    first[merge.moved(old_first[stays])] = False
-    now = rows if before is None else before.moved(rows)
-    earlier = np.searchsorted(change.rows, now)
-    first[old_first - np.searchsorted(merge.deleted, old_first) + earlier] = True

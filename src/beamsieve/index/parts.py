@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -14,7 +15,7 @@ from numpy.typing import NDArray
 from beamsieve import parallel
 from beamsieve.catalog.items import ItemIds
 from beamsieve.index.levels import Level
-from beamsieve.index.tables import StepTable
+from beamsieve.index.tables import StepTable, token_candidates
 from beamsieve.targeting.item_rules import ItemRules
 from beamsieve.targeting.matchers import Matchers
 
@@ -53,8 +54,8 @@ def fingerprints(
 ) -> tuple[str, str]:
     """32 hexadecimal digits of the whole, and of codebooks and semantic IDs alone.
 
-    Layouts do not count: a table is hashed as a list of tokens and plain row starts, whatever form
-    they are in.
+    Layouts do not count: a table is hashed as plain row starts and as the list of tokens that the
+    sparse layout would hold, packed where it packs them.
 
     Args:
         parts: the whole.
@@ -64,7 +65,7 @@ def fingerprints(
     if levels is None:
         plain: list[Any] = []
         for table in parts.tables:
-            plain += (table.plain_starts, table.plain_tokens)
+            plain += (table.plain_starts, partial(_sparse_tokens, table))
         levels = parallel.run(_hash, plain, threads)
     others: list[Any] = [
         b"-" if array is None else array for array in (parts.leaf_starts, parts.leaf_numbers)
@@ -88,10 +89,25 @@ def fingerprints(
     return digest.hexdigest(), sids
 
 
-def hash_levels(levels: Sequence[Level], threads: int | None = None) -> list[bytes]:
-    """The hashes of the tables' plain parts."""
-    plain = [array for level in levels for array in (level.row_starts, level.tokens)]
-    return parallel.run(_hash, plain, threads)
+def hash_levels(
+    tables: Sequence[StepTable], levels: Sequence[Level], threads: int | None = None
+) -> list[bytes]:
+    """The hashes of the tables, whose plain parts are at hand."""
+    parts: list[Any] = []
+    for table, level in zip(tables, levels, strict=True):
+        parts += (level.row_starts, partial(_sparse_tokens, table, level))
+    return parallel.run(_hash, parts, threads)
+
+
+def _sparse_tokens(table: StepTable, level: Level | None = None) -> NDArray[np.unsignedinteger]:
+    """The tokens as the sparse layout holds them."""
+    if "packed" not in token_candidates(table.rows, table.entries, table.vocabulary):
+        return table.plain_tokens() if level is None else level.plain_tokens()
+    if table.packed is not None:
+        return table.packed
+    if level is None:
+        level = Level(table.vocabulary, table.plain_starts(), table.plain_tokens())
+    return level.packed_tokens()
 
 
 def _hash(given: Any) -> bytes:

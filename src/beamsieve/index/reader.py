@@ -8,22 +8,27 @@ import numpy as np
 from numpy.typing import NDArray
 
 from beamsieve import parallel
+from beamsieve.index.encode import bit_words, fill_bits
+from beamsieve.index.sets import Places
 from beamsieve.index.starts import WORD
 from beamsieve.index.tables import GROUP, StepTable
-from beamsieve.index.tokens import token_bits, token_dtype
-
-Places = NDArray[np.int64]
+from beamsieve.index.tokens import token_dtype
 
 
 class TableReader:
-    """A step table's entries, by position."""
+    """A step table's entries, by position.
+
+    Attributes:
+        table: of which no row is empty.
+        plain: its tokens as a list; None where they are packed.
+    """
 
     def __init__(self, table: StepTable, threads: int | None) -> None:
         self.table = table
         self._threads = threads
-        self._tokens: NDArray[np.unsignedinteger] | None = table.tokens
+        self.plain: NDArray[np.unsignedinteger] | None = table.tokens
         if table.bitmap is not None:
-            self._tokens = self._listed(table.bitmap)
+            self.plain = self._listed(table.bitmap)
 
     def _listed(self, bitmap: NDArray[np.uint64]) -> NDArray[np.unsignedinteger]:
         rows, words = bitmap.shape
@@ -41,30 +46,16 @@ class TableReader:
         parallel.run(unpack, parts, self._threads)
         return found
 
-    def tokens(self, start: int, stop: int) -> NDArray[np.unsignedinteger]:
-        """The tokens of a run of entries."""
-        if self._tokens is not None:
-            return self._tokens[start:stop]
-        assert self.table.packed is not None
-        return unpack_run(self.table.packed, self.table.vocabulary, start, stop)
-
-    def starts_a_row(self, start: int, stop: int) -> NDArray[np.bool_]:
-        """bool: whether each of a run of entries is the first of its row; of tables without an
-        empty row.
-        """
+    def start_bits(self) -> NDArray[np.uint64]:
+        """The bits of the row starts, as the kind sampled holds them."""
         starts = self.table.starts
-        if starts.kind == "identity":
-            return np.ones(stop - start, np.bool_)
         if starts.bits is not None:
-            first = start // WORD
-            octets = starts.bits[first : -(-stop // WORD)].view(np.uint8)
-            bits = np.unpackbits(octets, bitorder="little").view(np.bool_)
-            return bits[start - first * WORD :][: stop - start]
-        assert starts.plain is not None
-        found = np.zeros(stop - start, np.bool_)
-        low, high = np.searchsorted(starts.plain, [start, stop])
-        found[starts.plain[low:high] - start] = True
-        return found
+            return starts.bits
+        plain = starts.all()
+        bits = np.zeros(bit_words(starts.rows, starts.entries, 0), np.uint64)
+        for first, last in parallel.blocks(0, len(bits), parallel.BLOCK_ROWS // WORD):
+            fill_bits(plain, 0, bits, first, last)
+        return bits
 
     @cached_property
     def _rows_before(self) -> Places:
@@ -105,25 +96,3 @@ class TableReader:
             low, high = np.where(less, middle + 1, low), np.where(less, high, middle)
         here = (low < end) & (table.tokens_at(np.minimum(low, last)) == tokens)
         return low, here
-
-
-def unpack_run(
-    packed: NDArray[np.uint32], vocabulary: int, start: int, stop: int
-) -> NDArray[np.unsignedinteger]:
-    """The packed tokens of the entries ``start : stop``."""
-    bits = token_bits(vocabulary)
-    group = start // 32
-    groups = -(-stop // 32) - group
-    words = np.zeros((groups, bits), np.uint32)
-    run = packed[group * bits : (group + groups) * bits]
-    words.reshape(-1)[: len(run)] = run
-    words = np.ascontiguousarray(words.T)
-    found = np.empty((32, groups), token_dtype(vocabulary))
-    mask = np.uint32((1 << bits) - 1)
-    for number in range(32):
-        word, shift = divmod(number * bits, 32)
-        token = words[word] >> np.uint32(shift)
-        if shift + bits > 32:
-            token |= words[word + 1] << np.uint32(32 - shift)
-        found[number] = token & mask
-    return found.T.reshape(-1)[start - group * 32 :][: stop - start]

@@ -11,7 +11,8 @@ from numpy.typing import ArrayLike, NDArray
 
 from beamsieve.catalog.matrix import read_rows
 from beamsieve.errors import CatalogError, InputError
-from beamsieve.index.reader import Places, TableReader
+from beamsieve.index.reader import TableReader
+from beamsieve.index.sets import Places, ascending
 
 if TYPE_CHECKING:
     from typing_extensions import TypeIs
@@ -55,7 +56,7 @@ def removed_pairs(index: Index, change: Change, threads: int | None) -> Places:
         found.append(_pairs_of_items(index, change.remove, change.on_missing, threads))
     if change.remove_sids is not None:
         found.append(_pairs_of_sids(index, change.remove_sids, change.on_missing))
-    return np.unique(np.concatenate(found))
+    return ascending(np.concatenate(found))
 
 
 def _pairs_of_items(
@@ -116,7 +117,7 @@ def _pairs_of_sids(index: Index, sids: ArrayLike, on_missing: OnMissing) -> Plac
         row = min(read.unreadable)
         raise InputError(f"remove_sids, row {row}: {read.unreadable[row][1]}.")
     leaves = _leaves_of(index, read.tokens, "remove_sids", on_missing)
-    leaves = np.unique(leaves[leaves >= 0])
+    leaves = ascending(leaves[leaves >= 0])
     if index.parts.leaf_starts is None:
         return leaves
     starts = index.parts.leaf_starts
@@ -150,4 +151,4 @@ def _listed_pairs(
                 f"ID {[t for t in pairs.sids[row].tolist() if t != -1]}, so this pair cannot be "
                 'removed; leave it out, or pass on_missing="skip".'
             )
-    return np.unique(place[match])
+    return ascending(place[match])

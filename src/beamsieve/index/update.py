@@ -19,11 +19,13 @@ from beamsieve.catalog.items import ItemIds
 from beamsieve.catalog.validate import Progress
 from beamsieve.errors import CatalogError, InputError
 from beamsieve.index.build import LayoutChoice, forced_layouts, numbered_by_appearance
+from beamsieve.index.change import changed_level
 from beamsieve.index.fill import make_tables
-from beamsieve.index.merge import Found, Merge, Steps, changed_level, changes_of, locate
+from beamsieve.index.merge import Found, Merge, Steps, changes_of, locate
 from beamsieve.index.parts import IndexParts, fingerprints, hash_levels
-from beamsieve.index.reader import Places, TableReader
+from beamsieve.index.reader import TableReader
 from beamsieve.index.removals import Change, is_catalog, removed_pairs, user_codebooks
+from beamsieve.index.sets import Places, among, ascending, counted
 
 if TYPE_CHECKING:
     from beamsieve.catalog import Catalog
@@ -196,11 +198,12 @@ def _merged(
     leaf = removed if starts is None else np.searchsorted(starts, removed, side="right") - 1
     found = locate(readers, distinct)
     place, here = found[-1].place, found[-1].here
-    emptied, lost = np.unique(leaf, return_counts=True)
+    emptied, lost = counted(leaf)
     held = np.ones(len(emptied), np.int64)
     if starts is not None:
         held = starts[emptied + 1] - starts[emptied]
-    gone = np.setdiff1d(emptied[lost == held], place[here], assume_unique=True)
+    emptied = emptied[lost == held]
+    gone = emptied[~among(emptied, place[here])]
     if len(gone) == index.leaf_count and here.all():
         raise _nothing_left()
     changes = changes_of(readers, distinct, found, gone)
@@ -236,7 +239,7 @@ def _merged(
         item_rules=None,
         matchers=None,
     )
-    prints = fingerprints(made, hash_levels(levels, threads), threads)
+    prints = fingerprints(made, hash_levels(tables, levels, threads), threads)
     report("merging", index.length + 3, index.length + 3)
     return made, prints, changes[-1].merge.size
 
@@ -256,8 +259,8 @@ def _new_pairs(index: Index, removed: Places, known: Places, leaves: Places) -> 
     owner = np.repeat(asked, counts)
     first = _in_front_of(index.parts.leaf_starts, leaves[asked])
     pair = np.repeat(first - np.cumsum(counts) + counts, counts) + np.arange(counts.sum())
-    there = (held == known[owner]) & ~np.isin(pair, removed)
-    return np.setdiff1d(np.arange(len(leaves)), owner[there])
+    there = (held == known[owner]) & ~among(pair, removed)
+    return np.flatnonzero(~among(np.arange(len(leaves)), owner[there]))
 
 
 def _new_items(
@@ -271,7 +274,7 @@ def _new_items(
     """Items, the item number of each pair (None where each has its own), and titles."""
     old_numbers, old_count = index.parts.leaf_numbers, len(index.items)
     if old_numbers is None:
-        stays = ~np.isin(known, merge.deleted)
+        stays = ~among(known, merge.deleted)
     else:
         left = np.bincount(old_numbers, minlength=old_count)
         left -= np.bincount(old_numbers[merge.deleted], minlength=old_count)
@@ -279,7 +282,7 @@ def _new_items(
     numbers = np.where((known >= 0) & stays, known, np.arange(len(known)) + old_count)
     numbers = numbers[added.numbers[pairs]]
     titles = _joined_titles(index, added)
-    one_pair_each = old_numbers is None and len(np.unique(numbers)) == len(numbers)
+    one_pair_each = old_numbers is None and len(ascending(numbers)) == len(numbers)
     one_pair_each &= bool((numbers >= old_count).all())
     if one_pair_each and titles is None and not index.items.are_strings:
         new = added.items.numpy()[added.numbers[pairs]]
@@ -311,7 +314,7 @@ def _new_leaf_starts(
         counts: how many pairs are added to each.
         threads: how many to use.
     """
-    earlier = merge.moved(removed) + ~np.isin(removed, merge.deleted)
+    earlier = merge.moved(removed) + ~among(removed, merge.deleted)
     later = np.concatenate([merge.moved(found.place[found.here]), merge.inserted]) + 1
     shifts = Steps.of(
         np.concatenate([earlier, later]),
