@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import json
 import shlex
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -116,6 +117,14 @@ def test_the_report_is_one_file_that_loads_nothing(suite, tmp_path):
         assert reference not in page
     assert "#010203" not in page  # markers have become variables
     assert picture.read_bytes()[:4] == b"\x89PNG"
+
+
+def test_a_report_without_what_draws_it_says_what_to_install(tmp_path, monkeypatch, capsys):
+    monkeypatch.delitem(sys.modules, "beamsieve_bench.matrix_figures", raising=False)
+    monkeypatch.setitem(sys.modules, "matplotlib", None)
+    monkeypatch.delattr("beamsieve_bench.matrix_figures", raising=False)
+    assert matrix_report.main([str(RECORDED), str(tmp_path / "report.html")]) == 2
+    assert "pip install 'beamsieve[bench]'" in complaint(capsys)
 
 
 def test_equal_runs_give_equal_pictures(tmp_path):
