@@ -15,7 +15,7 @@ from beamsieve.interface import Search, StepInputs
 from beamsieve_backends.torch_dense import TorchBackend
 from beamsieve_backends.torch_dense.gemm import has_onednn, product_with, true_float32
 from beamsieve_backends.torch_dense.products import block_rows
-from beamsieve_backends.torch_dense.sums import TilesOfBeams, tree_sum
+from beamsieve_backends.torch_dense.sums import TilesOfBeams, row_sums, tree_sum
 from beamsieve_backends.torch_dense.tiles import expand
 
 CODEBOOKS = (37, 90, 50)
@@ -283,6 +283,24 @@ class TestSums:
         rank = torch.cat([torch.arange(40), torch.arange(900)])
         beside = TilesOfBeams(beam, rank, 2, 900)
         assert torch.equal(alone.sum(values)[0], beside.sum(crowd)[0])
+
+
+@pytest.mark.parametrize("device", DEVICES)
+@pytest.mark.parametrize("size", [1, 2, 8, 16, 32, 64])
+def test_a_rows_sum_does_not_depend_on_its_neighbours(size, device):
+    values = torch.rand(2500, size, generator=torch.Generator().manual_seed(size)).to(device)
+    threads = torch.get_num_threads()
+    try:
+        for number in (1, 2, 3):
+            torch.set_num_threads(number)
+            expected = torch.cat([row_sums(row[None].clone()) for row in values[:300]])
+            for rows in (1, 2, 3, 17, 511, 512, 513, 2500):
+                for first in (0, 1, 5):
+                    found = row_sums(values[first : first + rows].clone())
+                    some = min(len(found), 300 - first)
+                    assert torch.equal(found[:some], expected[first : first + some])
+    finally:
+        torch.set_num_threads(threads)
 
 
 def test_float32_products_stay_float32_where_the_process_allows_less():

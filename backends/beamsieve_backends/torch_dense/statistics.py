@@ -9,7 +9,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from beamsieve_backends.torch_dense.sums import Mass, TilesOfBeams, finite_or_zero_, tree_sum
+from beamsieve_backends.torch_dense.sums import Mass, TilesOfBeams, finite_or_zero_, row_sums
 from beamsieve_backends.torch_dense.tables import DeviceTable
 from beamsieve_backends.torch_dense.tiles import Tiles
 
@@ -59,7 +59,7 @@ class Statistics:
         self.best[tiles] = best = largest_of(logits)
         if self.sums is not None:
             shares = (logits - best.clamp(min=_LOWEST)[:, None]).exp_()
-            self.sums[tiles] = tree_sum(shares)
+            self.sums[tiles] = row_sums(shares)
 
     def finish(self, logits: Tensor) -> None:
         """Write -inf over NaN and +inf, wherever these are; all tiles have been added."""
@@ -71,7 +71,7 @@ class Statistics:
         """Take all tiles anew, whose logits have changed."""
         self.best = largest_of(logits)
         if self.sums is not None:
-            self.sums = tree_sum((logits - self.best.clamp(min=_LOWEST)[:, None]).exp_())
+            self.sums = row_sums((logits - self.best.clamp(min=_LOWEST)[:, None]).exp_())
 
     def mass(self) -> Mass:
         """The mass of each beam's slots, [N]."""
