@@ -3,7 +3,7 @@
 A library's reduction may split its work by the size of the whole array, and then a request's bits
 depend on its neighbours. So on CUDA every sum is a tree of additions: the halves of a row of 2**k
 numbers are added element by element until one number is left. A row is padded with zeros to such a
-length; a longer padding adds more zeros and changes no bit, so the result follows from the row alone.
+length; a longer padding adds zeros and changes no bit, so the result follows from the row alone.
 On the CPU, where a tree's many short additions are slow, wide rows are summed by an operation that
 takes each row by itself, and a beam's tiles one after the other.
 """
