@@ -62,8 +62,8 @@ def check_step(
         worst = float((difference / scale).max())
         assert worst <= tolerance, f"request {b}: scores differ by {worst}"
         assert bool((scores[b, 1:n] <= scores[b, : n - 1]).all()), f"request {b}: order"
-        start = torch.from_numpy(table.plain_starts().astype("int64")).to(rows.device)
-        child = start[case.rows[b][parent]] + (valid.long().cumsum(1) - 1)[parent, token]
+        start = torch.from_numpy(table.starts.start(case.rows[b].cpu().numpy())).to(rows.device)
+        child = start[parent] + (valid.long().cumsum(1) - 1)[parent, token]
         assert bool((child == rows[b, :n]).all()), f"request {b}: child rows"
         largest, checked = max(largest, worst), checked + n
     assert checked > 0, "nothing was checked"
