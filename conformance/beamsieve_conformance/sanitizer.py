@@ -1,6 +1,6 @@
 """What ``compute-sanitizer`` found while the suite ran, added to the record of that run.
 
-Each tool is a run of its own, with its report in a file::
+Each tool is a run of its own, or several of parts of the suite, each with its report in a file::
 
     compute-sanitizer --tool memcheck --log-file memcheck.log \\
         beamsieve conformance cupy --device cuda --quick
@@ -15,7 +15,7 @@ from __future__ import annotations
 import json
 import re
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from beamsieve_conformance.records import installed_kernels, sha256
@@ -38,8 +38,8 @@ def findings(report: str) -> int:
     return sum(counts)
 
 
-def note(record: Path, backend: str, reports: Mapping[str, str]) -> dict[str, int]:
-    """Add the findings of each tool to the backend's run in ``record``, and return them.
+def note(record: Path, backend: str, reports: Mapping[str, Sequence[str]]) -> dict[str, int]:
+    """Add the findings of each tool's reports to the backend's run in ``record``, and return them.
 
     Raises:
         ValueError: no run of the backend, other kernels than those here, or a cut report.
@@ -51,7 +51,7 @@ def note(record: Path, backend: str, reports: Mapping[str, str]) -> dict[str, in
     folder, sources = installed_kernels()[backend]
     if run["kernels"] != {name: sha256(folder / name) for name in sources}:
         raise ValueError(f"{record} is of other kernel sources than those here")
-    found = {tool: findings(report) for tool, report in sorted(reports.items())}
+    found = {tool: sum(map(findings, texts)) for tool, texts in sorted(reports.items())}
     run["sanitizer"] = {**run.get("sanitizer", {}), **found}
     record.write_text(json.dumps(known, indent=2) + "\n", encoding="utf-8")
     return found
@@ -63,9 +63,10 @@ def main(arguments: list[str]) -> int:
         print("usage: python -m beamsieve_conformance.sanitizer RECORD BACKEND TOOL=LOG…")
         return 2
     record, backend, *pairs = arguments
-    named = dict(pair.split("=", 1) for pair in pairs)
+    reports: dict[str, list[str]] = {}
     try:
-        reports = {tool: Path(log).read_text(encoding="utf-8") for tool, log in named.items()}
+        for tool, log in (pair.split("=", 1) for pair in pairs):
+            reports.setdefault(tool, []).append(Path(log).read_text(encoding="utf-8"))
         found = note(Path(record), backend, reports)
     except (OSError, ValueError) as error:
         print(error, file=sys.stderr)

@@ -49,6 +49,16 @@ def test_clean_reports_stand_in_the_record(record):
     assert check_records(path.parent, declared) == []
 
 
+def test_reports_of_one_tool_are_added_up(record):
+    path, _ = record
+    logs = []
+    for n, text in enumerate((CLEAN, RACES, RACES)):
+        logs.append(path.parent.parent / f"{n}.log")
+        logs[-1].write_text(text)
+    assert sanitizer.main([str(path), "fast", *(f"racecheck={log}" for log in logs)]) == 1
+    assert json.loads(path.read_text())["runs"]["fast"]["sanitizer"] == {"racecheck": 4}
+
+
 def test_a_finding_fails_the_record(record):
     path, declared = record
     assert run(path, racecheck=RACES) == 1

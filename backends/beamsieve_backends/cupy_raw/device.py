@@ -19,7 +19,6 @@ from numpy.typing import NDArray
 
 from beamsieve.errors import BackendError, InputError
 from beamsieve_backends.cupy_raw.blas import WORKSPACE_BYTES, Products
-from beamsieve_backends.cupy_raw.launch import start
 from beamsieve_backends.cupy_raw.sources import expression, source_of
 
 THREADS = 512
@@ -53,7 +52,6 @@ class CudaDevice:
         properties = cupy.cuda.runtime.getDeviceProperties(number)
         self.hardware = str(properties["name"].decode())
         self.multiprocessors = int(properties["multiProcessorCount"])
-        self.overlaps = int(properties["major"]) >= 9
         self.shared_bytes = int(properties.get("sharedMemPerBlockOptin", 99 << 10))
         self._kernels: dict[str, Any] = {}
         self._lock = threading.RLock()  # a collected workspace may give back while it is held
@@ -209,7 +207,13 @@ class CudaDevice:
             parameters: C++ types and constants.
         """
         function = self._kernel(expression(name, *parameters))
-        start(function, grid, THREADS, shared, self.stream(), arguments.tobytes(), self.overlaps)
+        bytes_ = arguments.tobytes()
+        memory = ctypes.create_string_buffer(bytes_, len(bytes_))
+        pointers = (ctypes.c_void_p * 1)(ctypes.addressof(memory))
+        x, y, z = (*grid, 1, 1)[:3]
+        cupy.cuda.driver.launchKernel(
+            function, x, y, z, THREADS, 1, 1, shared, self.stream(), ctypes.addressof(pointers), 0
+        )
 
     def compile(self, kernels: Sequence[str]) -> None:
         """Compile all of these, as many at a time as there are processors."""

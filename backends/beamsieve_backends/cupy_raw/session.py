@@ -29,6 +29,14 @@ class Workspace:
             self._buffers[name] = buffer
         return buffer[:count]
 
+    def filled(self, name: str, count: int, dtype: Any) -> Any:
+        """As ``take``, but zero at first: for what is read whole and written in part."""
+        before = self._buffers.get(name)
+        found = self.take(name, count, dtype)
+        if self._buffers[name] is not before:
+            self._buffers[name][...] = 0
+        return found
+
     def meetings(self, batch: int) -> Any:
         """uint32 [4 * batch], ``Meeting`` per request: zero between kernels."""
         return self.zeros("meetings", 4 * batch)

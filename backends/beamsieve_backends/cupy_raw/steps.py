@@ -302,7 +302,7 @@ class StepCall:
             hidden, head = self._split((hidden, head), (rows, vocabulary), padded_rows, size)
             dtype, size = "float16", size * 3
         elif padded_rows > rows:
-            whole = self.work.take("hidden", padded_rows * size, hidden.dtype)
+            whole = self.work.filled("hidden", padded_rows * size, hidden.dtype)
             whole[: rows * size] = hidden.reshape(-1)
             hidden = whole
         self.device.multiply(
@@ -322,7 +322,7 @@ class StepCall:
         """split_halves: float32 factors as float16 parts side by side, and their units."""
         address, take = self.device.address, self.work.take
         out = (
-            take("left halves", 3 * padded_rows * size, np.uint16),
+            self.work.filled("left halves", 3 * padded_rows * size, np.uint16),
             take("right halves", 3 * rows[1] * size, np.uint16),
         )
         units = [

@@ -12,7 +12,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from beamsieve_backends.cupy_raw import arguments
-from beamsieve_backends.cupy_raw.targeting import DeviceMatchers, load_leaves, load_matchers
+from beamsieve_backends.cupy_raw.targeting import (
+    DeviceMatchers,
+    load_leaves,
+    load_matchers,
+    whole_words,
+)
 
 if TYPE_CHECKING:
     from beamsieve.index import Index
@@ -125,7 +130,7 @@ def _load(
         host = {**table.starts.arrays, "tokens": table.plain_tokens()}
     if leaves is not None:
         host["child_leaf"] = leaves
-    arrays = {name: device.upload(array) for name, array in host.items()}
+    arrays = {name: device.upload(whole_words(array)) for name, array in host.items()}
 
     def address(name: str) -> int:
         return int(device.address(arrays.get(name)))

@@ -77,10 +77,10 @@ def load_matchers(
     for step, (own, index) in zip(matchers, joint, strict=True):
         place = shared.index[begin : begin + len(own)].astype(kind)
         begin += len(own)
-        arrays = [device.upload(place[index])]
+        arrays = [device.upload(whole_words(place[index]))]
         fields = {**common, "index": int(device.address(arrays[0]))}
         if step.part_starts is not None:
-            arrays.append(device.upload(step.part_starts))
+            arrays.append(device.upload(whole_words(step.part_starts)))
             fields["part_starts"] = int(device.address(arrays[1]))
             fields["part_bytes"] = step.part_starts.dtype.itemsize
         found.append(DeviceMatchers(tuple(arrays), fields, places))
@@ -105,6 +105,12 @@ def _joint_rows(step: StepMatchers) -> tuple[NDArray[np.uint64], NDArray[np.inte
         index = inverse.astype(np.int32)
     rows = [table.rows[pick] for table, pick in zip(tables, picks, strict=True)]
     return np.concatenate(rows, axis=1), index
+
+
+def whole_words(array: NDArray[Any]) -> NDArray[Any]:
+    """The array's bytes, and zeros up to a whole number of 4: kernels read short integers so."""
+    flat = np.ascontiguousarray(array).reshape(-1).view(np.uint8)
+    return np.pad(flat, (0, -flat.size % 4)) if flat.size % 4 else array
 
 
 def _smallest(count: int) -> np.dtype[Any]:

@@ -31,16 +31,6 @@ __device__ __forceinline__ bool is_finite(float x) {
 // A logit, score or key that is NaN or infinite means "dead": -inf.
 __device__ __forceinline__ float or_dead(float x) { return is_finite(x) ? x : never(); }
 
-// Every kernel begins with this. From Hopper on, a kernel's blocks may take their places while the
-// kernel before still runs; here they wait until all that it wrote is there. Until then a kernel
-// touches no memory.
-__device__ __forceinline__ void await_kernel_before() {
-#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
-    asm volatile("griddepcontrol.wait;" ::: "memory");
-    asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
-#endif
-}
-
 // --- float32, bfloat16 and float16 in memory, float32 in registers
 
 struct bfloat16 { u16 bits; };

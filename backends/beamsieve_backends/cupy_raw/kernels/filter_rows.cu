@@ -234,7 +234,6 @@ __device__ __forceinline__ void filter_beam(const Filter& filter, const Asked& a
 }
 
 __global__ void __launch_bounds__(THREADS) filter_rows(const __grid_constant__ Filter filter) {
-    await_kernel_before();
     const Step& step = filter.step;
     const int b = blockIdx.y, beams = step.beams;
     const i64 first_beam = static_cast<i64>(b) * beams;

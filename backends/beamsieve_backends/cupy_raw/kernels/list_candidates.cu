@@ -17,7 +17,6 @@ struct Listing {
 
 template <class T>
 __global__ void __launch_bounds__(THREADS) list_candidates(const __grid_constant__ Listing out) {
-    await_kernel_before();
     const Step& step = out.step;
     const i64 p = static_cast<i64>(blockIdx.x) * THREADS + threadIdx.x;
     if (p >= out.slots) return;

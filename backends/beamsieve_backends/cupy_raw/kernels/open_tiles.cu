@@ -111,7 +111,6 @@ struct OpenTiles {
 
 template <class T>
 __global__ void __launch_bounds__(THREADS, 2) open_tiles(const __grid_constant__ Step step) {
-    await_kernel_before();
     const int b = blockIdx.y;
     Carver carver;
     Chooser chooser = make_chooser(carver, step.capacity);

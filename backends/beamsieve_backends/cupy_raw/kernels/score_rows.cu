@@ -72,7 +72,6 @@ template <class T> __device__ __forceinline__ void lane_products(const T* const 
 
 template <class T, bool Projected>
 __global__ void __launch_bounds__(THREADS, 2) score_rows(const __grid_constant__ Step step) {
-    await_kernel_before();
     const int b = blockIdx.y;
     const int beams = step.beams;
     const i64 first_beam = static_cast<i64>(b) * beams;

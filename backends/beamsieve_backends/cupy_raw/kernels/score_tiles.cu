@@ -221,7 +221,6 @@ __device__ __forceinline__ Mass read_part(const Step& step, const Beam& beam, in
 
 template <class T>
 __global__ void __launch_bounds__(THREADS, 2) score_tiles(const __grid_constant__ Step step) {
-    await_kernel_before();
     const bool guided = step.bonus != nullptr || step.nudge != nullptr;
     const bool listed = is_listed(step);
     const int b = blockIdx.y, beams = step.beams, tiles = step.tiles, parts = step.parts, share = step.warps_per_beam;

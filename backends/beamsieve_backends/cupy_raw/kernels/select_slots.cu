@@ -43,7 +43,6 @@ struct OpenSlots {
 };
 
 __global__ void __launch_bounds__(THREADS) select_slots(const __grid_constant__ Slots in) {
-    await_kernel_before();
     const Step& step = in.step;
     const int b = blockIdx.y;
     Carver carver;

@@ -33,7 +33,6 @@ __device__ __forceinline__ u16 to_half(float x) {
 __device__ __forceinline__ float power_of_two(int exponent) { return __int_as_float((exponent + 127) << 23); }
 
 __global__ void __launch_bounds__(THREADS) split_halves(const __grid_constant__ Halves in) {
-    await_kernel_before();
     const i64 all = in.rows[0] + in.rows[1];
     for (i64 at = static_cast<i64>(blockIdx.x) * WARPS + warp_id(); at < all; at += static_cast<i64>(gridDim.x) * WARPS) {
         const int which = at >= in.rows[0];

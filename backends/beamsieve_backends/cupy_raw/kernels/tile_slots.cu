@@ -7,7 +7,6 @@
 // Workspace: scratch_stride >= ceil(N / TILE) floats per request, `bounds` [B]. N < 2^32.
 
 __global__ void __launch_bounds__(THREADS) tile_slots(const __grid_constant__ Slots in) {
-    await_kernel_before();
     const Step& step = in.step;
     const int b = blockIdx.y;
     Carver carver;
