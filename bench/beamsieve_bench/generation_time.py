@@ -85,11 +85,13 @@ def measure(
     batch: int,
     width: int,
     backend: str,
+    kernel: bool = False,
 ) -> dict[str, Any]:
-    """One row of the table; milliseconds."""
+    """One row of the table; milliseconds. ``kernel``: Deco's spelling kernel."""
     config = replace(SIZES[size], architecture=architecture)
     timed = Timed(data, config, dtype, backend)
-    score = BeamScorer(timed.model, timed.read(batch))
+    kernel = kernel and architecture == "deco"
+    score = BeamScorer(timed.model, timed.read(batch), kernel)
     graph = timed.engine.capabilities.graph
     _check(timed, score, width, graph, backend)
     read = timed.histories(batch)
@@ -103,6 +105,8 @@ def measure(
         "levels": timed.model.levels,
         "codebook": max(timed.index.codebooks),
         "history": config.longest,
+        "spelling_kernel": kernel,
+        "threads": torch.get_num_threads(),
         "backend": timed.engine.backend,
         "device": torch.cuda.get_device_name() if timed.device != "cpu" else "cpu",
     }
@@ -112,7 +116,7 @@ def measure(
         if graph:
             row["search_graph_ms"] = _median(timed, lambda: timed.search(score, width, True))
             if timed.device != "cpu":
-                row["users_within_50_ms"] = _most_users(timed, width)
+                row["users_within_50_ms"] = _most_users(timed, width, kernel)
     return row
 
 
@@ -158,12 +162,12 @@ def _wait(timed: Timed) -> None:
         torch.cuda.synchronize()
 
 
-def _most_users(timed: Timed, width: int) -> dict[str, float]:
+def _most_users(timed: Timed, width: int, kernel: bool) -> dict[str, float]:
     """The largest of some batches within the budget."""
     best = {"users": 0.0, "p95_ms": 0.0}
     for batch in (64, 128, 256, 512, 1024, 1536, 2048, 3072, 4096, 6144, 8192):
         histories = timed.histories(batch)
-        score = BeamScorer(timed.model, timed.read(batch))
+        score = BeamScorer(timed.model, timed.read(batch), kernel)
 
         def serve(histories: Any = histories, score: BeamScorer = score) -> None:
             score.reading.overwrite(timed.model.read(*histories))
@@ -187,6 +191,7 @@ def main(arguments: list[str] | None = None) -> None:
     parser.add_argument("--beams", type=int, default=50)
     parser.add_argument("--sizes", default=",".join(SIZES))
     parser.add_argument("--dtypes", default="bfloat16,float32")
+    parser.add_argument("--kernel", action="store_true", help="Deco's spelling kernel, on a GPU")
     parser.add_argument("--out", type=Path, help="folder for generation.json")
     asked = parser.parse_args(arguments)
     torch.set_float32_matmul_precision("high")
@@ -195,7 +200,8 @@ def main(arguments: list[str] | None = None) -> None:
     for size in asked.sizes.split(","):
         for dtype in asked.dtypes.split(","):
             for name in ARCHITECTURES:
-                row = measure(data, size, name, dtype, asked.batch, asked.beams, asked.backend)
+                shape = (asked.batch, asked.beams)
+                row = measure(data, size, name, dtype, *shape, asked.backend, asked.kernel)
                 rows.append(row)
                 print(json.dumps(row), flush=True)
                 if asked.out:  # after every row: a run that is cut short leaves what it has

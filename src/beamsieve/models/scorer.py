@@ -37,14 +37,15 @@ class BeamScorer:
     Args:
         model: in evaluation mode.
         reading: from ``model.read``.
-        kernel: whether the spelling layers' attention runs in a Triton kernel of its own; None
-            takes it on a GPU where it serves (a short context such as Deco's).
+        kernel: whether the spelling layers' attention runs in a Triton kernel of its own, on a GPU
+            and for a short context such as Deco's. It says the same to rounding; whether it is
+            faster is for the caller to measure.
 
     Raises:
         InputError: the kernel is asked for and cannot serve; at the first step of a search.
     """
 
-    def __init__(self, model: Generator, reading: Reading, kernel: bool | None = None) -> None:
+    def __init__(self, model: Generator, reading: Reading, kernel: bool = False) -> None:
         self.model = model
         self.reading = reading
         self.kernel = kernel

@@ -118,18 +118,18 @@ class SpeltByKernel(SpeltTokens):
         return mixed
 
 
-def spelt_tokens(model: Generator, context: Context, kernel: bool | None) -> SpeltTokens:
-    """The way of a search: by the kernel if asked for, or if it serves and nothing is asked.
+def spelt_tokens(model: Generator, context: Context, kernel: bool) -> SpeltTokens:
+    """The spelt tokens of one search, by the plain layers or by the kernel.
 
     Raises:
         InputError: the kernel is asked for and cannot serve.
     """
-    if kernel is False:
+    if not kernel:
         return SpeltTokens(model, context)
     reason = _why_not(model, context)
-    if kernel and reason:
+    if reason:
         raise InputError(f"The spelling kernel cannot serve: {reason}.")
-    return SpeltTokens(model, context) if reason else SpeltByKernel(model, context)
+    return SpeltByKernel(model, context)
 
 
 def _why_not(model: Generator, context: Context) -> str:
