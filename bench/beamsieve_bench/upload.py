@@ -243,6 +243,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--batch", type=int, default=32)
     parser.add_argument("--width", type=int, default=128)
     parser.add_argument("--swaps", type=int, default=0)
+    parser.add_argument("--turns", type=int, default=6, help="without and with an upload")
+    parser.add_argument("--seconds", type=float, default=1.0, help="of each turn")
     options = parser.parse_args(arguments)
     device = torch.device(options.device)
     torch.cuda.set_device(device)
@@ -261,7 +263,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
             engine = Engine(index, backend=backend)
             decoder = Decoder(engine, options.batch, options.width, device)
             graph = options.graph and engine.capabilities.graph
-            show({"backend": backend} | measure_decode(decoder, array, device, graph))
+            show(
+                {"backend": backend}
+                | measure_decode(decoder, array, device, graph, options.turns, options.seconds)
+            )
             if options.swaps:
                 other = an_index(options.items // 2, 1)
                 show(measure_swaps(index, other, backend, device, options.swaps))

@@ -107,18 +107,20 @@ class ItemIds(Sequence[ItemId]):
         place = np.minimum(np.searchsorted(ordered, wanted), len(ordered) - 1)
         return np.where(usable & (ordered[place] == wanted), order[place], -1)
 
-    def find(self, ids: Any, threads: int | None = None) -> NDArray[np.int64]:
-        """int64: the item number of each id, -1 where no item has that id.
+    def find(
+        self, columns: Sequence[Any], threads: int | None = None
+    ) -> Sequence[NDArray[np.int64]]:
+        """Per column of ids, int64: the item number of each id, -1 where no item has that id.
 
         As :meth:`numbers`, but for many ids asked for once: no table of all items is made and kept.
 
         Args:
-            ids: integers or strings, as a list, a NumPy or an Arrow array.
+            columns: of integers or strings, as lists, NumPy or Arrow arrays.
             threads: how many to use.
         """
         from beamsieve.catalog.lookup import find_numbers
 
-        return find_numbers(self, ids, threads)
+        return find_numbers(self, columns, threads)
 
 
 def distinct(values: pa.Array) -> tuple[pa.Array, NDArray[np.int64] | None]:

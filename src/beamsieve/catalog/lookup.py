@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -18,14 +18,33 @@ Found = tuple[NDArray[np.int64], NDArray[np.int64]]
 """Places among the ids asked for, and the numbers of the items there."""
 
 
-def find_numbers(items: ItemIds, ids: Any, threads: int | None) -> NDArray[np.int64]:
-    """int64: the item number of each id, -1 where no item has it; see :meth:`ItemIds.find`."""
-    if not len(ids):
-        return np.zeros(0, np.int64)
-    asked = _strings(items, ids) if items.are_strings else _integers(items, ids)
-    if asked is None:
-        return np.full(len(ids), -1)
-    place, count, look_up = asked
+def find_numbers(
+    items: ItemIds, columns: Sequence[Any], threads: int | None
+) -> list[NDArray[np.int64]]:
+    """Per column of ids, int64: each one's item number, -1 where no item has it.
+
+    See :meth:`ItemIds.find`.
+    """
+    ends = np.cumsum([len(ids) for ids in columns])
+    wanted = pa.concat_arrays([_asked(items, ids) for ids in columns])
+    numbers = _find(items, wanted, threads) if len(wanted) else np.zeros(0, np.int64)
+    return np.split(numbers, ends[:-1])
+
+
+def _asked(items: ItemIds, ids: Any) -> pa.Array:
+    """Ids as the items' type, null where they are of another."""
+    kind = items.values.type
+    if isinstance(ids, pa.Array):
+        return ids if ids.type == kind else pa.nulls(len(ids), kind)
+    if items.are_strings:
+        return as_text(one if isinstance(one, str) else None for one in ids)[0]
+    if isinstance(ids, np.ndarray) and ids.dtype.kind == "i":
+        return ItemIds.numbered(np.ascontiguousarray(ids, np.int64)).values
+    return pa.array([one if is_id(one) else None for one in ids], kind)
+
+
+def _find(items: ItemIds, ids: pa.Array, threads: int | None) -> NDArray[np.int64]:
+    place, count, look_up = _strings(items, ids) if items.are_strings else _integers(items, ids)
     numbers = np.full(count + 1, -1, np.int64)  # the last is for what is no id
     for places, found in parallel.run(look_up, parallel.pieces(len(items), _PART), threads):
         numbers[places] = found
@@ -38,14 +57,8 @@ Asked = tuple[NDArray[np.int64], int, Callable[[tuple[int, int]], Found]]
 them in a run of items."""
 
 
-def _strings(items: ItemIds, ids: Any) -> Asked | None:
-    if isinstance(ids, pa.Array):
-        if not pa.types.is_large_string(ids.type):
-            return None
-        wanted = ids
-    else:
-        wanted = as_text(one if isinstance(one, str) else None for one in ids)[0]
-    encoded = wanted.dictionary_encode()
+def _strings(items: ItemIds, ids: pa.Array) -> Asked:
+    encoded = ids.dictionary_encode()
 
     def look_up(part: tuple[int, int]) -> Found:
         first, last = part
@@ -57,17 +70,12 @@ def _strings(items: ItemIds, ids: Any) -> Asked | None:
     return place, len(encoded.dictionary), look_up
 
 
-def _integers(items: ItemIds, ids: Any) -> Asked | None:
+def _integers(items: ItemIds, ids: pa.Array) -> Asked:
     usable = np.ones(len(ids), np.bool_)
-    if isinstance(ids, pa.Array):
-        if not pa.types.is_int64(ids.type):
-            return None
-        listed = ids.to_numpy()
-    elif isinstance(ids, np.ndarray) and ids.dtype.kind == "i":
-        listed = ids.astype(np.int64, copy=False)
-    else:
-        usable = np.fromiter((is_id(one) for one in ids), np.bool_, len(ids))
-        listed = np.fromiter((one if is_id(one) else 0 for one in ids), np.int64, len(ids))
+    if ids.null_count:
+        usable = np.asarray(ids.is_valid())
+        ids = ids.fill_null(0)
+    listed = ItemIds(ids).numpy()
     order = np.argsort(listed, kind="stable")
     ordered = listed[order]
     new = np.ones(len(ordered), np.bool_)

@@ -17,6 +17,9 @@ from beamsieve.index.tables import (
 )
 from beamsieve.index.tokens import pack_tokens, packed_words, token_bits
 
+_CELLS = 1 << 18
+"""Bits of a bitmap to be made at a time, so that they stay in the cache."""
+
 
 def make_table(
     step: int,
@@ -56,12 +59,17 @@ def dense_bitmap(
 ) -> NDArray[np.uint64]:
     """The bitmap of these rows; ``row_starts`` may be a part of a table's, ``tokens`` its own."""
     rows, words = len(row_starts) - 1, -(-vocabulary // WORD)
-    cell = np.repeat(np.arange(rows) * words, np.diff(row_starts)) + tokens // WORD
-    bits = np.uint64(1) << (tokens % WORD).astype(np.uint64)
-    bitmap = np.zeros((rows, words), np.uint64)
-    if len(cell):
-        first = np.flatnonzero(np.diff(cell, prepend=-1))
-        bitmap.reshape(-1)[cell[first]] = np.bitwise_or.reduceat(bits, first)
+    bitmap = np.empty((rows, words), np.uint64)
+    step = max(1, _CELLS // (words * WORD))
+    for first in range(0, rows, step):
+        last = min(rows, first + step)
+        bounds = row_starts[first : last + 1].astype(np.int64)
+        cell = np.repeat(np.arange(last - first) * (words * WORD), np.diff(bounds))
+        cell += tokens[bounds[0] - row_starts[0] : bounds[-1] - row_starts[0]]
+        cells = np.zeros((last - first) * words * WORD, np.bool_)
+        cells[cell] = True
+        octets = np.packbits(cells, bitorder="little")
+        bitmap[first:last] = octets.view(np.uint64).reshape(-1, words)
     return bitmap
 
 

@@ -47,26 +47,35 @@ def user_codebooks(index: Index) -> tuple[int, ...]:
     return tuple(size - 1 for size in index.codebooks[:-1])
 
 
-def removed_pairs(index: Index, change: Change, threads: int | None) -> Places:
-    """int64, ascending; the pairs to remove."""
-    found = [np.zeros(0, np.int64)]
-    if is_catalog(change.remove):
-        found.append(_listed_pairs(index, change.remove, change.on_missing, threads))
-    elif change.remove is not None:
-        found.append(_pairs_of_items(index, change.remove, change.on_missing, threads))
+def removed_pairs(index: Index, change: Change, threads: int | None) -> tuple[Places, Places]:
+    """int64, ascending: the pairs to remove; and int64: which item of the index each item to add
+    is, -1 for new ones. (One look at the index's items finds both.)
+    """
+    remove, found = change.remove, [np.zeros(0, np.int64)]
+    ids: Any = ()
+    if is_catalog(remove):
+        ids = remove.items.values
+    elif remove is not None:
+        ids = _listed_ids(remove)
+    added: Any = () if change.add is None else change.add.items.values
+    numbers, known = index.items.find([ids, added], threads)
+    if is_catalog(remove):
+        found.append(_listed_pairs(index, remove, numbers, change.on_missing))
+    elif remove is not None:
+        found.append(_pairs_of_items(index, ids, numbers, change.on_missing))
     if change.remove_sids is not None:
         found.append(_pairs_of_sids(index, change.remove_sids, change.on_missing))
-    return ascending(np.concatenate(found))
+    return ascending(np.concatenate(found)), known
 
 
-def _pairs_of_items(
-    index: Index, remove: Iterable[Any], on_missing: OnMissing, threads: int | None
-) -> Places:
-    """All pairs of these items."""
+def _listed_ids(remove: Any) -> Any:
     if isinstance(remove, (str, bytes)) or not isinstance(remove, Iterable):
         raise InputError(f"remove is {remove!r}; give a list of item ids, or a Catalog of pairs.")
-    ids = remove if isinstance(remove, np.ndarray) else list(remove)
-    numbers = index.items.find(ids, threads)
+    return remove if isinstance(remove, np.ndarray) else list(remove)
+
+
+def _pairs_of_items(index: Index, ids: Any, numbers: Places, on_missing: OnMissing) -> Places:
+    """All pairs of these items."""
     missing = np.flatnonzero(numbers < 0)
     if len(missing) and on_missing == "raise":
         raise CatalogError(
@@ -125,12 +134,9 @@ def _pairs_of_sids(index: Index, sids: ArrayLike, on_missing: OnMissing) -> Plac
     return np.repeat(starts[leaves] - np.cumsum(counts) + counts, counts) + np.arange(counts.sum())
 
 
-def _listed_pairs(
-    index: Index, pairs: Catalog, on_missing: OnMissing, threads: int | None
-) -> Places:
+def _listed_pairs(index: Index, pairs: Catalog, numbers: Places, on_missing: OnMissing) -> Places:
     """These very pairs."""
     leaves = _leaves_of(index, pairs.sids, pairs.source, on_missing)
-    numbers = index.items.find(pairs.items.values, threads)
     if pairs.row_items is not None:
         numbers = numbers[pairs.row_items]
     counts, held = index.items_of_leaves(np.maximum(leaves, 0))

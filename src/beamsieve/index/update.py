@@ -41,12 +41,14 @@ class _Added:
         numbers: int64 [n]; each pair's place in ``items``.
         items: their ids.
         titles: the items' titles, or None.
+        known: int64 [items]; which item of the index each is, -1 for new ones.
     """
 
     sids: NDArray[np.int32]
     numbers: Places
     items: ItemIds
     titles: pa.Array | None
+    known: Places
 
 
 def updated_parts(
@@ -68,9 +70,9 @@ def updated_parts(
     _check(index, change)
     report = progress or (lambda what, done, total: None)
     report("finding what changes", 0, 1)
-    removed = removed_pairs(index, change, threads)
+    removed, known = removed_pairs(index, change, threads)
     report("finding what changes", 1, 1)
-    added = _added_pairs(index, change.add)
+    added = _added_pairs(index, change.add, known)
     varied = index.leaf_count != index.tables[-1].entries
     if varied or (added.sids < 0).any():
         return _changed_catalog(index, removed, added, threads, progress)
@@ -117,13 +119,13 @@ def _check(index: Index, change: Change) -> None:
         )
 
 
-def _added_pairs(index: Index, add: Catalog | None) -> _Added:
+def _added_pairs(index: Index, add: Catalog | None, known: Places) -> _Added:
     if add is None:
         none = np.zeros((0, len(user_codebooks(index))), np.int32)
-        return _Added(none, np.zeros(0, np.int64), ItemIds(index.items.values[:0]), None)
+        return _Added(none, np.zeros(0, np.int64), ItemIds(index.items.values[:0]), None, known)
     rows = add.order.rows
     numbers = rows if add.row_items is None else add.row_items[rows]
-    return _Added(add.sids[rows], numbers, add.items, add.titles)
+    return _Added(add.sids[rows], numbers, add.items, add.titles, known)
 
 
 def _nothing_left() -> CatalogError:
@@ -218,11 +220,10 @@ def _merged(
     tables = make_tables(levels, forced, threads)
     report("merging", index.length + 1, index.length + 3)
 
-    known = index.items.find(added.items.values, threads)
     leaves = np.where(here, place, -1)[which]
-    pairs = _new_pairs(index, removed, known[added.numbers], leaves)
+    pairs = _new_pairs(index, removed, added.known[added.numbers], leaves)
     merge = Merge(index.pair_count, removed, _in_front_of(starts, place + here)[which[pairs]])
-    items, leaf_numbers, titles = _new_items(index, added, known, merge, pairs, threads)
+    items, leaf_numbers, titles = _new_items(index, added, merge, pairs, threads)
     counts = np.bincount(which[pairs], minlength=len(distinct))
     leaf_starts = None
     if merge.size > changes[-1].merge.size:
@@ -266,13 +267,13 @@ def _new_pairs(index: Index, removed: Places, known: Places, leaves: Places) -> 
 def _new_items(
     index: Index,
     added: _Added,
-    known: Places,
     merge: Merge,
     pairs: Places,
     threads: int | None,
 ) -> tuple[ItemIds, NDArray[np.integer] | None, pa.Array | None]:
     """Items, the item number of each pair (None where each has its own), and titles."""
     old_numbers, old_count = index.parts.leaf_numbers, len(index.items)
+    known = added.known
     if old_numbers is None:
         stays = ~among(known, merge.deleted)
     else:
