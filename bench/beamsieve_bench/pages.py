@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import json
 import math
+import re
 import subprocess
 import sys
 from collections.abc import Iterator, Sequence
@@ -44,7 +45,7 @@ Shape = tuple[str, int, int, str]
 
 @dataclass(frozen=True)
 class StageCells:
-    """One file's cells of the stage: backend, file, and by shape what was measured."""
+    """One run's cells of the stage: backend, its (last) file, and by shape what was measured."""
 
     backend: str
     path: Path
@@ -52,8 +53,8 @@ class StageCells:
 
 
 def stage_files(folder: Path) -> list[StageCells]:
-    """All files with whole searches of the stage, cells without a time left out."""
-    found = []
+    """All runs with whole searches of the stage, cells without a time left out."""
+    found: dict[tuple[str, str], StageCells] = {}
     for path in sorted([*folder.rglob("*.json"), *folder.rglob("*.jsonl")]):
         place = str(path.relative_to(folder))
         backend = next((name for name in GPU_BACKENDS if name in place), "")
@@ -71,8 +72,12 @@ def stage_files(folder: Path) -> list[StageCells]:
             )
             cells[shape] = {name: value for name, value in values.items() if value is not None}
         if backend and cells:
-            found.append(StageCells(backend, path, cells))
-    return found
+            # A run may have a file for each catalog.
+            run = (backend, re.sub(r"[Zz]\d", "", place))
+            earlier = found.get(run)
+            merged = cells if earlier is None else earlier.cells | cells
+            found[run] = StageCells(backend, path, merged)
+    return list(found.values())
 
 
 def _rows(path: Path) -> Iterator[dict[str, Any]]:

@@ -44,6 +44,14 @@ def test_of_two_files_the_one_with_more_cells_counts(tmp_path):
     assert chosen["cupy"].path.name == "cupy-a.json"
 
 
+def test_a_run_with_a_file_for_each_catalog_is_one(tmp_path):
+    for name in ("Z1", "Z2"):
+        cell = {"name": name, **CELL, "whole_ms": 0.05}
+        (tmp_path / f"cupy-{name}.jsonl").write_text(json.dumps(cell), "utf-8")
+    (run,) = pages.stage_files(tmp_path)
+    assert [shape[0] for shape in run.cells] == ["Z1", "Z2"]
+
+
 def test_without_results_the_table_says_so():
     assert "No results" in pages.stage_table([])
 
