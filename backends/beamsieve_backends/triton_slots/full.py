@@ -107,9 +107,10 @@ def _tile(call: Call) -> int:
     """The tokens of a tile: it decides how the log-softmax is summed, so it must not depend on
     the batch."""
     M, V = call.M, call.V
-    wide = "many_narrow" if V <= 1024 or _splits(call) else "many"
-    tile = TUNING["tile"]["one" if M < 64 else "few" if M < 256 else wide]
-    return int(min(tile, max(64, power_of_two(V))))
+    of_beams: dict[str, int] = TUNING["tile"]["one" if M < 64 else "few" if M < 256 else "many"]
+    wide = V > 2048 if M < 256 else V > 1024 and not _splits(call)
+    tile = of_beams["wide" if wide else "narrow"]
+    return min(tile, max(64, power_of_two(V)))
 
 
 def _splits(call: Call) -> bool:
@@ -131,9 +132,8 @@ def _statistics(
     split = _splits(call)
     if split:
         hidden, hidden_low, hidden_scale, head, head_low, head_scale = _split(call)
-    rows = (
-        16 if beams <= 256 or call.M < 64 else 32 if beams < 1024 else 64 if beams <= 4096 else 128
-    )
+    # Blocks of 64 and of 128 rows run the same matrix instructions, so the batch may choose.
+    rows = 16 if call.M < 64 else 64 if beams <= 4096 else 128
     shape = dict(TUNING[f"statistics_{rows}"])
     if tile == 256 and rows >= 64:
         shape["warps"] = 8
