@@ -48,17 +48,35 @@ __device__ __forceinline__ i64 start_of(const Starts& starts, i64 row) {
     return start_from_sample(starts, row, signed_at(starts.samples, starts.bytes, row >> starts.block_bits));
 }
 
-// A row's first entry and the one behind its last; neither waits for the other.
 struct Range {
     i64 begin, end;
     __device__ __forceinline__ u32 size() const { return static_cast<u32>(end - begin); }
 };
+
+// A row's range where its start or the next row's must be looked up by itself: at the end of a block.
+__device__ __noinline__ Range range_across(const Starts& starts, i64 row) { return {start_of(starts, row), start_of(starts, row + 1)}; }
+
+// A row's first entry and the one behind its last. Usually both bits lie in the two words from the
+// sample on, and the second is the next set bit after the first.
 __device__ __forceinline__ Range range_of(const Starts& starts, i64 row) {
     if (starts.plain != nullptr) return {signed_at(starts.plain, starts.bytes, row), signed_at(starts.plain, starts.bytes, row + 1)};
     if (starts.bits == nullptr) return {row, row + 1};
-    const i64 own = signed_at(starts.samples, starts.bytes, row >> starts.block_bits);
-    const i64 next = signed_at(starts.samples, starts.bytes, (row + 1) >> starts.block_bits);
-    return {start_from_sample(starts, row, own), start_from_sample(starts, row + 1, next)};
+    const u32 last = (1u << starts.block_bits) - 1u;
+    const u32 left = static_cast<u32>(row) & last;
+    const i64 sample = signed_at(starts.samples, starts.bytes, row >> starts.block_bits);
+    if (sample < 0 || left == last) return range_across(starts, row);
+    const u64* const bits = starts.bits + (sample >> 6);
+    const int shift = static_cast<int>(sample & 63);
+    const u64 low = bits[0] >> shift << shift, high = bits[1];
+    const u32 in_low = __popcll(low), in_both = in_low + __popcll(high);
+    if (left + 1 >= in_both) return range_across(starts, row);
+    const bool second = left >= in_low;
+    const u64 word = second ? high : low;
+    const u32 place = place_of_bit(word, second ? left - in_low : left);
+    const u64 behind = place == 63 ? 0 : word >> (place + 1);
+    const i64 at = (sample >> 6 << 6) + (second ? 64 : 0);
+    const i64 next = behind != 0 ? at + place + __ffsll(static_cast<i64>(behind)) : at + 63 + __ffsll(static_cast<i64>(high));
+    return {at + place - (starts.gap ? row : 0), next - (starts.gap ? row + 1 : 0)};
 }
 
 struct Table {
