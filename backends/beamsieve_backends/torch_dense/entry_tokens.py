@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from beamsieve.index import StepTable
-from beamsieve_backends.torch_dense.row_starts import to_device
+from beamsieve_backends.upload import to_device
 
 LARGEST_PACKED_TILE = 8
 """Tables of wider tiles hold plain tokens."""

@@ -13,6 +13,7 @@ from torch import Tensor
 from beamsieve.index import Index
 from beamsieve.interface import RequestFilters
 from beamsieve.targeting import RowTable
+from beamsieve_backends.upload import to_device
 
 
 @dataclass(frozen=True)
@@ -150,4 +151,7 @@ class DeviceTargeting:
         return torch.from_numpy(np.array(array)).to(self._device)
 
     def _rows(self, table: RowTable) -> Rows:
-        return Rows(self._put(table.rows.view(np.int64)), self._put(table.index))
+        return Rows(
+            to_device(table.rows.view(np.int64), self._device),
+            to_device(table.index, self._device),
+        )

@@ -19,6 +19,7 @@ from torch import Tensor
 
 from beamsieve.index.bits import EVERY_BYTE, PLACE_OF
 from beamsieve.index.starts import SPAN, RowStarts
+from beamsieve_backends.upload import to_device
 
 _WINDOW = SPAN // 8 + 1
 """So many bytes hold ``SPAN`` bits from any bit of the first one on."""
@@ -241,11 +242,6 @@ def load_starts(
     if device.type == "cpu" if by_numpy is None else by_numpy:
         return HostStarts(starts)
     return ByteStarts.load(starts, device)
-
-
-def to_device(array: NDArray[np.generic], device: torch.device) -> Tensor:
-    """A copy, for the host's own array may be a read-only memory map."""
-    return torch.from_numpy(np.array(array)).to(device)
 
 
 _BYTE = np.uint64(0xFF)

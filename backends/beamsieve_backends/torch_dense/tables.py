@@ -17,7 +17,8 @@ from torch import Tensor
 from beamsieve.index import Index
 from beamsieve_backends.torch_dense.entry_tokens import DeviceTokens, load_tokens
 from beamsieve_backends.torch_dense.matchers import DeviceTargeting
-from beamsieve_backends.torch_dense.row_starts import DeviceStarts, load_starts, to_device
+from beamsieve_backends.torch_dense.row_starts import DeviceStarts, load_starts
+from beamsieve_backends.upload import to_device
 
 LARGEST_TILE = 64
 SHORT_ROW = 4
