@@ -10,6 +10,7 @@ from collections import Counter
 from collections.abc import Generator
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, settings
@@ -40,8 +41,38 @@ class Run:
     """Per test that deviates or was not run, why."""
     not_declared: Counter[str] = field(default_factory=Counter)
     """Per feature that the backend does not declare, how many tests were left out."""
+    not_declared_late: Counter[str] = field(default_factory=Counter)
+    """The same, of tests that found it out while they ran."""
     unmatched: list[str] = field(default_factory=list)
     """Deviations that name no test."""
+    lost: list[str] = field(default_factory=list)
+    """Processes that ended without a word of what they had tested."""
+
+    def said(self) -> dict[str, Any]:
+        """What a process that tests a part tells the one that started it."""
+        return {
+            "partial": self.partial,
+            "features": self.features,
+            "outcomes": self.outcomes,
+            "reasons": self.reasons,
+            "not_declared": dict(self.not_declared),
+            "not_declared_late": dict(self.not_declared_late),
+            "unmatched": self.unmatched,
+        }
+
+    def add(self, said: dict[str, Any]) -> None:
+        """Take in what another process said: all collect the same tests, each runs some."""
+        self.partial = said["partial"]
+        self.features = said["features"]
+        self.not_declared = Counter(said["not_declared"])
+        self.not_declared_late.update(said["not_declared_late"])
+        self.unmatched = said["unmatched"]
+        self.outcomes |= said["outcomes"]
+        self.reasons |= said["reasons"]
+
+    def left_out(self) -> Counter[str]:
+        """Per feature that is not declared, how many tests were left out for it."""
+        return self.not_declared + self.not_declared_late
 
     def tested(self) -> list[str]:
         """The features that tests ran for; what every backend has comes first."""
@@ -216,7 +247,7 @@ def pytest_runtest_makereport(
     run = item.config.stash[KEY]
     outcome = _outcome(report)
     if call.excinfo is not None and isinstance(call.excinfo.value, NotDeclared):
-        run.not_declared[str(call.excinfo.value)] += 1
+        run.not_declared_late[str(call.excinfo.value)] += 1
     elif outcome is not None and run.outcomes.get(item.nodeid) != "failed":
         run.outcomes[item.nodeid] = outcome
         if outcome in ("deviates", "not run"):
@@ -238,23 +269,38 @@ def _reason(report: pytest.TestReport) -> str:
     return str(report.longrepr[2]) if isinstance(report.longrepr, tuple) else str(report.longrepr)
 
 
+@pytest.hookimpl(optionalhook=True)
+def pytest_testnodedown(node: Any, error: object) -> None:
+    """Take in what one of several processes tested (pytest-xdist)."""
+    run = node.config.stash[KEY]
+    said = getattr(node, "workeroutput", {}).get("beamsieve")
+    if error is None and said is not None:
+        run.add(said)
+    else:
+        run.lost.append(f"{node.gateway.id}: {error or 'it ended early'}")
+
+
+@pytest.hookimpl(tryfirst=True)
 def pytest_sessionfinish(session: pytest.Session, exitstatus: int) -> None:
     """Fail for deviations that match nothing, and write the record."""
     run = session.config.stash.get(KEY, None)
     if run is None:
         return
-    if run.unmatched and exitstatus == pytest.ExitCode.OK:
+    if hasattr(session.config, "workeroutput"):  # one of several processes
+        session.config.workeroutput["beamsieve"] = run.said()
+        return
+    if (run.unmatched or run.lost) and exitstatus == pytest.ExitCode.OK:
         session.exitstatus = pytest.ExitCode.TESTS_FAILED
     path = session.config.getoption("record")
     if path is not None and run.outcomes:
         counts = Counter(run.outcomes.values())
-        counts["failed"] += len(run.unmatched)
+        counts["failed"] += len(run.unmatched) + len(run.lost)
         records.write(
             path,
             run.subject,
             counts,
             capabilities={name: run.counts(name) for name in run.tested()},
-            not_declared=sorted(run.not_declared),
+            not_declared=sorted(run.left_out()),
             partial=run.partial,
         )
 
@@ -269,13 +315,13 @@ def pytest_terminal_summary(
     write = terminalreporter.write_line
     terminalreporter.section("by capability")
     rows = run.tested()
-    longest = max(len(name) for name in [*rows, *run.not_declared])
+    longest = max(len(name) for name in [*rows, *run.left_out()])
     write(" ".join([" " * longest, *(f"{outcome:>9}" for outcome in OUTCOMES)]))
     for name in rows:
         counts = run.counts(name)
         cells = (f"{counts[outcome] or '-':>9}" for outcome in OUTCOMES)
         write(" ".join([name.ljust(longest), *cells]))
-    for name, tests in sorted(run.not_declared.items()):
+    for name, tests in sorted(run.left_out().items()):
         write(f"{name.ljust(longest)} not declared ({tests} tests left out)")
     for outcome in ("deviates", "not run"):
         for test, how in run.outcomes.items():
@@ -283,3 +329,5 @@ def pytest_terminal_summary(
                 write(f"{outcome}: {test.rpartition('/')[2]}: {run.reasons[test]}")
     for test in run.unmatched:
         write(f"FAILED: the deviation {test!r} matches no test", red=True)
+    for process in run.lost:
+        write(f"FAILED: a process of the suite was lost, {process}", red=True)

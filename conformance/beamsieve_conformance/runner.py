@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import io
 import sys
 from collections.abc import Sequence
@@ -23,6 +24,7 @@ def run(
     quick: bool = False,
     deviations: str | Path | None = None,
     examples: int | None = None,
+    processes: int = 1,
     tests: Sequence[str] = (),
     options: Sequence[str] = (),
 ) -> int:
@@ -36,6 +38,7 @@ def run(
         quick: fewer examples, and no slow tests.
         deviations: a file of known deviations, in place of the backend's own.
         examples: random cases per property.
+        processes: how many share the tests (pytest-xdist); 1 runs them here.
         tests: run only these, as "module.py" or "module.py::function".
         options: further options of pytest.
 
@@ -46,7 +49,6 @@ def run(
     try:
         import pytest
 
-        from beamsieve_conformance import plugin
         from beamsieve_conformance.deviations import DeviationError, read
         from beamsieve_conformance.subject import Subject
     except ModuleNotFoundError as error:
@@ -59,7 +61,11 @@ def run(
             read(Path(deviations))
     except (BeamsieveError, DeviationError) as error:
         return _refuse(str(error))
+    if processes > 1 and importlib.util.find_spec("xdist") is None:
+        return _refuse("pytest-xdist is not installed: pip install 'beamsieve[conformance]'")
     arguments = ["-c", str(SUITE / "pytest.ini"), "--backend", name]
+    # By name, so that every process loads it.
+    arguments += ["-p", "beamsieve_conformance.plugin"]
     for option, value in (
         ("-k", keyword),
         ("--device", device),
@@ -75,12 +81,14 @@ def run(
     if keyword is not None or tests:
         # First without a word, so that what cannot be run is said in one line.
         with redirect_stdout(io.StringIO()), redirect_stderr(io.StringIO()) as complaint:
-            code = pytest.main([*arguments, "--collect-only", "-q"], plugins=[plugin])
+            code = pytest.main([*arguments, "--collect-only", "-q"])
         if code == pytest.ExitCode.NO_TESTS_COLLECTED:
             return _refuse(f"no test of the suite matches {keyword or ', '.join(tests)!r}")
         if code == pytest.ExitCode.USAGE_ERROR:
             return _refuse(complaint.getvalue().replace("ERROR: ", ""))
-    code = pytest.main(arguments, plugins=[plugin])
+    if processes > 1:
+        arguments += ["--numprocesses", str(processes)]
+    code = pytest.main(arguments)
     if code == pytest.ExitCode.OK:
         return PASSED
     return BAD_ARGUMENTS if code == pytest.ExitCode.USAGE_ERROR else FAILED

@@ -85,6 +85,9 @@ def conformance(
         bool, typer.Option("--quick", help="Fewer examples, and no slow tests.")
     ] = False,
     examples: Annotated[int | None, typer.Option(min=1, help="Random cases per property.")] = None,
+    processes: Annotated[
+        int, typer.Option(min=1, help="How many processes share the tests (pytest-xdist).")
+    ] = 1,
     record: Annotated[
         Path | None, typer.Option(dir_okay=False, help="Write the outcome to this file.")
     ] = None,
@@ -107,6 +110,7 @@ def conformance(
         quick=quick,
         deviations=deviations,
         examples=examples,
+        processes=processes,
     )
     if not json:
         raise typer.Exit(suite(record=record))
