@@ -60,6 +60,13 @@ def test_cross_attention(kind, columns, lengths):
     near(found, laws.beam_as_query(queries, keys, values, lengths), dtype)
 
 
+def test_beams_of_several_tiles_ask_one_context():
+    queries, kept = torch.randn(1, 70, 1, 64).half(), torch.randn(1, 9, 2, 1, 64).half()
+    found = calls.context(queries, kept[:, :, 0], kept[:, :, 1], None)
+    wanted = laws.beam_as_query(queries, kept[:, :, 0], kept[:, :, 1], None)
+    near(found, wanted, torch.float16)
+
+
 def test_no_context_at_all_answers_nothing():
     queries, kept = torch.ones(1, 2, 1, 64).half(), torch.ones(1, 3, 2, 1, 64).half()
     lengths = torch.zeros(1, dtype=torch.int32)
