@@ -3,9 +3,9 @@
     python -m beamsieve_bench.wide_sizes --out FOLDER [--backend triton] [--replays 100]
 
 GRACE's decoder with random weights over a million skewed semantic IDs. First the gate, on a small
-decoder: a captured search must give, bit for bit, what it gives step by step; a filled-up batch must
-give, bit for bit, what the full one gives; and the kernels' items must be plain float32's, but for
-those that rounding may turn. Then each size's time, from contexts on the device to beams.
+decoder: a captured search must give, bit for bit, what it gives step by step; a filled-up batch
+must give, bit for bit, what the full one gives; and the kernels' items must be plain float32's, but
+for those that rounding may turn. Then each size's time, from contexts on the device to beams.
 """
 
 from __future__ import annotations
