@@ -6,6 +6,8 @@ import threading
 import weakref
 from typing import Any
 
+import numpy as np
+
 
 class Workspace:
     """Named buffers that grow when needed and are used again by every later step.
@@ -34,7 +36,7 @@ class Workspace:
         before = self._buffers.get(name)
         found = self.take(name, count, dtype)
         if self._buffers[name] is not before:
-            self._buffers[name][...] = 0
+            self._buffers[name].view(np.uint8)[...] = 0
         return found
 
     def meetings(self, batch: int) -> Any:
