@@ -199,7 +199,7 @@ class StepCall:
         parts = min(WARPS, power_of_two(-(-chunks // 8)))
         at_once = self.device.multiprocessors * WARPS * BLOCKS_AT_ONCE
         rows = B * M
-        share = 1 if rows >= at_once else parts
+        share = 1 if 2 * rows >= at_once else parts
         group = 1
         while group < 8 and M * tiles >= 2 * group * GROUPS_PER_PLACE * self.shape.W:
             group *= 2
