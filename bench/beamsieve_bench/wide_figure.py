@@ -165,7 +165,9 @@ def float8_table(folder: Path) -> str:
         shares = [found["overlap"][f"{pair}, first {k}"] for k in (1, 10, 50)]
         lines.append(f"| {pair} | " + " | ".join(f"{share:.4f}" for share in shares) + " |")
     recalls = ", ".join(f"{name} {value:.4f}" for name, value in found["recall_at_10"].items())
-    return "\n".join([*lines, "", f"Recall@10 over {found['rows']} histories: {recalls}."])
+    where = "their law in PyTorch on a CPU" if found["device"] == "cpu" else "the GPU's own"
+    said = f"Recall@10 over {found['rows']} histories: {recalls}. Float8 products: {where}."
+    return "\n".join([*lines, "", said])
 
 
 def _number(value: float) -> float:
