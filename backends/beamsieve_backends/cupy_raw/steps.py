@@ -14,6 +14,7 @@ import numpy as np
 from beamsieve.interface import Beams, Candidates, Normalize, StepInputs
 from beamsieve_backends.cupy_raw import arguments
 from beamsieve_backends.cupy_raw.beams import beam_fields, new_beams, out_fields
+from beamsieve_backends.cupy_raw.projection import FullProjection
 from beamsieve_backends.cupy_raw.selection import (
     BOUND_BYTES,
     OPENED_BYTES,
@@ -32,7 +33,6 @@ FEW_CANDIDATES = 4096
 """Up to about so many candidates per request, score_rows beats score_tiles on logits."""
 SAFE_BYTES = 256 << 20
 """Below this, score_rows gets workspace for any rows, not only for different ones."""
-ROWS_AT_ONCE = 128
 BLOCKS_AT_ONCE = 2
 """Blocks of score_rows or open_tiles that a multiprocessor holds: more would come after these."""
 GROUPS_PER_PLACE = 16
@@ -289,58 +289,14 @@ class StepCall:
         if inputs.logits is not None:
             self.fields["logits"] = self._address(inputs.logits)
             return str(inputs.logits.dtype.name)
-        rows, vocabulary = self.shape.B * self.shape.M, self.table.vocabulary
-        hidden = self.device.contiguous(inputs.hidden)
-        head = self.device.contiguous(inputs.head)
+        hidden, head = (self.device.contiguous(each) for each in (inputs.hidden, inputs.head))
         self.held += [hidden, head]
-        size = int(hidden.shape[-1])
-        dtype = str(hidden.dtype.name)
-        # Whole blocks of rows: small products of other shapes would be rounded in another order.
-        padded_rows = -(-rows // ROWS_AT_ONCE) * ROWS_AT_ONCE
-        logits = self.work.take("logits", padded_rows * vocabulary, np.float32)
-        if dtype == "float32":
-            hidden, head = self._split((hidden, head), (rows, vocabulary), padded_rows, size)
-            dtype, size = "float16", size * 3
-        elif padded_rows > rows:
-            whole = self.work.filled("hidden", padded_rows * size, hidden.dtype)
-            whole[: rows * size] = hidden.reshape(-1)
-            hidden = whole
-        self.device.multiply(
-            hidden,
-            head,
-            logits,
-            (padded_rows, vocabulary, size),
-            dtype,
-            self.work.product(),
+        rows = self.shape.B * self.shape.M
+        projection = FullProjection(
+            self.device, self.work, hidden, head, rows, self.table.vocabulary
         )
-        self.fields["logits"] = self.device.address(logits)
+        self.fields.update(projection.launch())
         return "float32"
-
-    def _split(
-        self, factors: tuple[Any, Any], rows: tuple[int, int], padded_rows: int, size: int
-    ) -> tuple[Any, Any]:
-        """split_halves: float32 factors as float16 parts side by side, and their units."""
-        address, take = self.device.address, self.work.take
-        out = (
-            self.work.filled("left halves", 3 * padded_rows * size, np.uint16),
-            take("right halves", 3 * rows[1] * size, np.uint16),
-        )
-        units = [
-            address(take(name, count, np.float32))
-            for name, count in zip(("left units", "right units"), rows, strict=True)
-        ]
-        blocks = max(1, min(-(-sum(rows) // WARPS), self.device.multiprocessors * 4))
-        values = arguments.structure(
-            arguments.HALVES,
-            **{"in": [address(factor) for factor in factors]},
-            out=[address(array) for array in out],
-            units=units,
-            rows=rows,
-            size=size,
-        )
-        self.device.launch("split_halves", (blocks,), 0, values)
-        self.fields.update(left_units=units[0], right_units=units[1])
-        return out
 
     def _masses(self, dtype: str) -> None:
         """Each beam's denominator, ahead of its candidates."""
