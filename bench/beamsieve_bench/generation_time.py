@@ -5,8 +5,9 @@
 Random weights: the time does not depend on what was learnt. Per model and dtype: reading a batch of
 histories; the beam search (the spelling layers and the engine's step at every level) started kernel
 by kernel, and as one CUDA graph; and the largest batch whose reading and search stay within 50 ms
-at the 95th percentile. A search is timed only after its beams were found the same as another
-backend's, and the graph's the same as without it, bit for bit.
+at the 95th percentile. On a CPU (``--backend torch:cpu``) the times are CPU time of one thread. A
+search is timed only after its scores were found the same as the torch backend's, to rounding, and
+the graph's beams the same as without it, bit for bit.
 """
 
 from __future__ import annotations
@@ -39,7 +40,6 @@ SIZES = {
     "small": ModelConfig(width=128, layers=2, heads=4, decoder_width=128, decoder_layers=1),
 }
 BUDGET_MS = 50.0
-ROUNDS = 30
 
 
 class Timed:
@@ -86,6 +86,7 @@ def measure(
     width: int,
     backend: str,
     kernel: bool = False,
+    rounds: int = 30,
 ) -> dict[str, Any]:
     """One row of the table; milliseconds. ``kernel``: Deco's spelling kernel."""
     config = replace(SIZES[size], architecture=architecture)
@@ -111,10 +112,12 @@ def measure(
         "device": torch.cuda.get_device_name() if timed.device != "cpu" else "cpu",
     }
     with torch.no_grad():
-        row["read_ms"] = _median(timed, lambda: timed.model.read(*read))
-        row["search_ms"] = _median(timed, lambda: timed.search(score, width, False))
+        row["read_ms"] = _median(timed, lambda: timed.model.read(*read), rounds)
+        row["search_ms"] = _median(timed, lambda: timed.search(score, width, False), rounds)
         if graph:
-            row["search_graph_ms"] = _median(timed, lambda: timed.search(score, width, True))
+            row["search_graph_ms"] = _median(
+                timed, lambda: timed.search(score, width, True), rounds
+            )
             if timed.device != "cpu":
                 row["users_within_50_ms"] = _most_users(timed, width, kernel)
     return row
@@ -140,20 +143,21 @@ def _check(timed: Timed, score: BeamScorer, width: int, graph: bool, backend: st
         )
 
 
-def _median(timed: Timed, work: Callable[[], Any]) -> float:
-    return float(np.median(_times(timed, work, ROUNDS)))
+def _median(timed: Timed, work: Callable[[], Any], rounds: int) -> float:
+    return float(np.median(_times(timed, work, rounds)))
 
 
 def _times(timed: Timed, work: Callable[[], Any], rounds: int) -> list[float]:
-    """Milliseconds of each round, behind three that do not count."""
+    """Milliseconds of each round, behind three that do not count; on a CPU, of its one thread."""
+    clock = time.process_time if timed.device == "cpu" else time.perf_counter
     found = []
     for turn in range(rounds + 3):
         _wait(timed)
-        began = time.perf_counter()
+        began = clock()
         work()
         _wait(timed)
         if turn >= 3:
-            found.append(1e3 * (time.perf_counter() - began))
+            found.append(1e3 * (clock() - began))
     return found
 
 
@@ -191,17 +195,20 @@ def main(arguments: list[str] | None = None) -> None:
     parser.add_argument("--beams", type=int, default=50)
     parser.add_argument("--sizes", default=",".join(SIZES))
     parser.add_argument("--dtypes", default="bfloat16,float32")
+    parser.add_argument("--rounds", type=int, default=30, help="behind each median")
     parser.add_argument("--kernel", action="store_true", help="Deco's spelling kernel, on a GPU")
     parser.add_argument("--out", type=Path, help="folder for generation.json")
     asked = parser.parse_args(arguments)
     torch.set_float32_matmul_precision("high")
+    torch.set_num_threads(1)
     data = load(asked.data, asked.folder)
     rows = []
     for size in asked.sizes.split(","):
         for dtype in asked.dtypes.split(","):
             for name in ARCHITECTURES:
                 shape = (asked.batch, asked.beams)
-                row = measure(data, size, name, dtype, *shape, asked.backend, asked.kernel)
+                rest = (asked.backend, asked.kernel, asked.rounds)
+                row = measure(data, size, name, dtype, *shape, *rest)
                 rows.append(row)
                 print(json.dumps(row), flush=True)
                 if asked.out:  # after every row: a run that is cut short leaves what it has

@@ -97,8 +97,8 @@ def test_one_command_trains_teacher_and_model_and_judges_them(tmp_path, monkeypa
 def test_generation_is_timed_for_every_model(tmp_path, monkeypatch):
     pack(a_data_set(), tmp_path / "d.npz")
     monkeypatch.setitem(generation_time.SIZES, "small", SIZES)
-    monkeypatch.setattr(generation_time, "ROUNDS", 2)
     words = ["--data", str(tmp_path / "d.npz"), "--backend", "torch:cpu", "--batch", "2"]
+    words += ["--rounds", "2"]
     generation_time.main(
         [*words, "--sizes", "small", "--dtypes", "float32", "--out", str(tmp_path), "--beams", "4"]
     )
