@@ -122,6 +122,8 @@ class DeviceRequests:
         self.batch = len(filters.leaf_mode)
         self.bit_words = filters.bits.shape[1]
         self.has_sets = bool(filters.leaf_mode.any())
+        if self.has_sets:
+            targeting.leaf_bounds(1)  # here, as a step must not wait for the copies
         starts, size = [], 0
         for signed in filters.bloom:
             _, number, words = signed.shape
