@@ -1,5 +1,7 @@
 """What a captured search is made of, as far as it needs no GPU."""
 
+from typing import Any
+
 import numpy as np
 import pytest
 import torch
@@ -12,19 +14,20 @@ CPU = torch.device("cpu")
 
 
 def test_static_arrays_are_filled_in_place():
-    arrays = {
-        "rows": np.arange(6).reshape(3, 2),
+    rows, flags = np.arange(6).reshape(3, 2), np.array([True, False, True])
+    arrays: dict[str, Any] = {
+        "rows": rows,
         "bits": np.array([1 << 63], np.uint64),
         "none": np.empty((3, 0), np.int32),
-        "flags": np.array([True, False, True]),
+        "flags": flags,
     }
     held = StaticArrays(arrays, CPU)
     before = {name: view.data_ptr() for name, view in held.views.items()}
-    assert held.views["rows"].tolist() == arrays["rows"].tolist()
+    assert held.views["rows"].tolist() == rows.tolist()
     assert held.views["bits"].tolist() == [-(1 << 63)]
     assert held.views["none"].shape == (3, 0)
-    held.fill(arrays | {"rows": arrays["rows"] * 2, "flags": ~arrays["flags"]})
-    assert held.views["rows"].tolist() == (arrays["rows"] * 2).tolist()
+    held.fill(arrays | {"rows": rows * 2, "flags": ~flags})
+    assert held.views["rows"].tolist() == (rows * 2).tolist()
     assert held.views["flags"].tolist() == [False, True, False]
     assert {name: view.data_ptr() for name, view in held.views.items()} == before
 
