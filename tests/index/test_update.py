@@ -74,7 +74,7 @@ def changes(draw: st.DrawFn) -> tuple[list[Pair], list[Pair], list[int], dict[st
 
 
 @settings(
-    max_examples=250, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+    max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
 )
 @given(changes(), st.data())
 def test_an_update_is_a_full_build(
