@@ -8,7 +8,7 @@ leaves the kernel.
 # Kernels are written in Triton's language, whose values have no Python types.
 # mypy: disable-error-code="no-untyped-def,no-untyped-call,untyped-decorator,no-any-return"
 # What one constant of a kernel decides is bound, or used, as the same constant says.
-# pyright: reportPossiblyUnbound=false
+# pyright: reportPossiblyUnboundVariable=false
 from __future__ import annotations
 
 import triton

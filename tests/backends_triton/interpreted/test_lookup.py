@@ -6,8 +6,8 @@ import torch
 import triton
 import triton.language as tl
 
-from beamsieve.index.layouts import make_table
 from beamsieve.index.encode import encode_starts
+from beamsieve.index.layouts import make_table
 from beamsieve.index.tables import StepTable
 from beamsieve.index.tokens import token_dtype
 from beamsieve_backends.triton_slots.lookup import rank_in_row, row_start, token_at
