@@ -81,13 +81,14 @@ def times(rows: Sequence[dict[str, Any]]) -> list[str]:
                 row["model"],
                 f"{row['parameters'] / 1e6:.1f} M",
                 row["dtype"],
+                f"{row['batch']} × {row['beams']}",
                 f"{row['read_ms']:.2f}",
                 f"{row['search_ms']:.2f}",
                 f"{row['search_graph_ms']:.3f}" if "search_graph_ms" in row else "",
                 f"{users['users']:.0f}" if users else "",
             ]
         )
-    head = ["size", "model", "parameters", "dtype", "reading, ms", "search, ms"]
+    head = ["size", "model", "parameters", "dtype", "batch × beams", "reading, ms", "search, ms"]
     return _table([*head, "search as one graph, ms", "users within 50 ms p95"], found)
 
 
