@@ -113,7 +113,7 @@ class GraphOfSearch(Captured):
             self._graph, self._beams = _captured(stream, loop, torch)
             after = cupy.cuda.Event(disable_timing=True)
             after.record(stream)
-        self._torch = torch
+        self._torch: Any = torch
         caller.wait_event(after)
         self._copied.record(caller)
 
