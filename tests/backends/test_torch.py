@@ -355,10 +355,10 @@ def test_the_tables_bytes_are_counted():
     least = starts + packed + 2 * unpacked
     assert least <= backend.device_bytes(tables) <= 1.1 * least + 3 * 2 * 64
 
-    unpacked = TorchBackend("cpu")
+    plain = TorchBackend("cpu")
     rows, entries = (sum(getattr(t, what) for t in INDEX.tables) for what in ("rows", "entries"))
     least = 4 * rows + 2 * entries
-    assert least <= unpacked.device_bytes(unpacked.load(INDEX)) <= least + 3 * 2 * 64
+    assert least <= plain.device_bytes(plain.load(INDEX)) <= least + 3 * 2 * 64
 
 
 @pytest.mark.parametrize("device", DEVICES)

@@ -67,5 +67,7 @@ def test_unusable_logits_die_in_blocks_of_either_size(places):
         beams = engine.step(beams, places, logits=np.zeros((3, 1, 200), np.float32))
         found.append(engine.step(beams, 50, logits=logits))
     for name in ("tokens", "rows", "parents", "count"):
-        assert np.array_equal(*(np.asarray(getattr(beams, name)) for beams in found)), name
-    assert np.allclose(*(np.asarray(beams.scores) for beams in found), atol=1e-5)
+        ours, spec = (np.asarray(getattr(beams, name)) for beams in found)
+        assert np.array_equal(ours, spec), name
+    ours, spec = (np.asarray(beams.scores) for beams in found)
+    assert np.allclose(ours, spec, atol=1e-5)

@@ -9,6 +9,7 @@ import pytest
 
 from beamsieve.index.build import make_table
 from beamsieve.index.encode import encode_starts
+from beamsieve.index.tables import Layout
 from beamsieve.index.tokens import pack_tokens, packed_words, token_bits
 from beamsieve.interface import Beams, RequestFilters, Search, StepInputs
 from beamsieve.targeting.matchers import StepMatchers
@@ -32,7 +33,7 @@ def make(valid, starts, tokens):
     """The table of these rows, its starts and tokens held as named."""
     row, token = np.nonzero(valid)
     begins = np.searchsorted(row, np.arange(ROWS + 1)).astype(np.int32)
-    layout = "dense" if tokens == "dense" else "sparse"
+    layout: Layout = "dense" if tokens == "dense" else "sparse"
     table = make_table(1, V, begins, token.astype(np.uint16), layout)
     table = replace(table, starts=encode_starts(begins, starts))
     if layout == "sparse":
