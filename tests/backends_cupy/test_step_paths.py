@@ -99,3 +99,36 @@ def test_step(backend, layout, kind, width, projection):
         ):
             assert valid[rows[b, m], v]
             assert row == starts[rows[b, m]] + ranks[rows[b, m], v]
+
+
+def test_as_many_beams_as_there_may_be_fit_in_shared_memory(backend):
+    rows, places = 5000, 4096
+    table = make_table(
+        1,
+        64,
+        np.arange(rows + 1, dtype=np.int32),
+        (np.arange(rows) % 64).astype(np.uint8),
+        "sparse",
+    )
+    index: Any = SimpleNamespace(tables=(table,))
+    search = Search(index, backend.load(index), 1, None)
+    begun = backend.begin(
+        search, np.empty((1, 0), np.int32), np.zeros(1, np.int64), np.zeros(1, bool)
+    )
+    scores = -np.sort(np.random.default_rng(0).random((1, places)).astype(np.float32), axis=1)
+    beams = Beams(
+        step=0,
+        tokens=np.empty((1, places, 0), np.int32),
+        scores=scores,
+        keys=scores,
+        rows=np.arange(places)[None].copy(),
+        parents=np.full((1, places), -1),
+        finished=np.zeros((1, places), np.bool_),
+        count=np.array([places]),
+        search=begun.search,
+    )
+    hidden, head = np.zeros((1, places, 8), np.float32), np.zeros((64, 8), np.float32)
+    inputs = StepInputs(places, hidden=hidden, head=head, projection="selective")
+    after = backend.step(beams, inputs, "catalog")
+    assert after.count.tolist() == [places]
+    assert after.parents[0].tolist() == list(range(places))

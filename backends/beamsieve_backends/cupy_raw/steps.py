@@ -160,7 +160,9 @@ class StepCall:
         most_blocks = max(1, self.device.multiprocessors * BLOCKS_AT_ONCE // B)
         per_block = WARPS * 4 if projected else 1024
         blocks = max(1, min(most_blocks, int(-(-expected // per_block))))
-        staged = min(bound, 8192) if expected <= 8192 else 0
+        shared = chooser_bytes(self.fields["capacity"]) + padded(4 * (M + 1)) + 2 * padded(8 * M)
+        room = (self.device.shared_bytes - shared) // 16 * 4
+        staged = max(0, min(bound, 8192, room)) if expected <= 8192 else 0
         self.fields.update(
             scratch=self.device.address(self.work.take("scratch", B * bound * 2, np.float32)),
             scratch_stride=bound,
@@ -168,8 +170,7 @@ class StepCall:
         )
         if projected:
             self._projection_fields()
-        shared = chooser_bytes(self.fields["capacity"])
-        shared += padded(4 * (M + 1)) + 2 * padded(8 * M) + padded(4 * staged)
+        shared += padded(4 * staged)
         self.device.launch(
             "score_rows",
             (blocks, B),
