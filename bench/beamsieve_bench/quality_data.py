@@ -21,7 +21,7 @@ from beamsieve.catalog import Catalog
 from beamsieve.errors import InputError
 from beamsieve.index import Index
 from beamsieve.models.data import Histories, read_histories
-from beamsieve.models.sequences import Sequences, number
+from beamsieve.models.sequences import Sequences, join_rows, number
 from beamsieve.tokenizer import interaction_vectors, residual_kmeans
 
 ROOT = Path(__file__).parents[2]
@@ -104,11 +104,17 @@ def _industrial(name: str, folder: Path) -> QualityData:
     learnt, judged = (
         number(read_histories(folder / f"{part}.csv.gz"), index) for part in ("valid", "test")
     )
-    from beamsieve.models.sequences import join_rows
-
-    users = read_histories(folder / "valid.csv.gz").users
-    training = join_rows(learnt, users)
-    return QualityData(name, sids, (256,) * 3, training, 0.1, judged.histories, judged.targets)
+    joined = join_rows(learnt, read_histories(folder / "valid.csv.gz").users)
+    ids = np.array(index.items.list(np.arange(len(sids))))  # an index numbers items its own way
+    return QualityData(
+        name,
+        sids,
+        (256,) * 3,
+        Sequences(ids[joined.items], joined.starts),
+        0.1,
+        Sequences(ids[judged.histories.items], judged.histories.starts),
+        ids[judged.targets],
+    )
 
 
 def _eshop(name: str, folder: Path) -> QualityData:

@@ -1,8 +1,10 @@
 """The quality benchmark on a data set of a few items: what its rows hold, and that they add up."""
 
 import json
+import os
 from collections.abc import Iterator
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -13,10 +15,11 @@ from beamsieve.engine import Engine
 from beamsieve.errors import InputError
 from beamsieve.index import Index
 from beamsieve.models.config import ModelConfig
+from beamsieve.models.data import read_histories
 from beamsieve.models.sequences import Sequences
 from beamsieve_bench import generation_time, quality, quality_tables
 from beamsieve_bench.fleet_data import thinned
-from beamsieve_bench.quality_data import QualityData, load, pack
+from beamsieve_bench.quality_data import ROOT, QualityData, load, pack
 from beamsieve_bench.quality_measure import ItemLists, measure, ranked, shared
 
 
@@ -28,6 +31,8 @@ def one_thread() -> Iterator[None]:
     yield
     torch.set_num_threads(threads)
 
+
+DATA = Path(os.environ.get("BEAMSIEVE_DATA", ROOT.parent / "shared/data"), "minionerec-industrial")
 
 SIZES = ModelConfig(width=16, layers=1, heads=2, decoder_width=16, decoder_layers=1, longest=6)
 
@@ -52,6 +57,21 @@ def test_a_packed_data_set_comes_back_whole(tmp_path):
         assert np.array_equal(getattr(again, name), getattr(data, name))
     assert np.array_equal(again.training.items, data.training.items)
     assert len(again.judged_histories(7)) == 7
+
+
+@pytest.mark.real_data
+@pytest.mark.skipif(not DATA.is_dir(), reason=f"needs the real data set {DATA}")
+def test_published_rows_keep_their_items():
+    data = load("minionerec-industrial")
+    histories = read_histories(DATA / "test.csv.gz")
+    index = data.index()
+    codes = json.loads((DATA / "Industrial_and_Scientific.index.json").read_text())
+    for row in (0, 100, 4532):
+        assert data.judged[row].tolist() == [int(item) for item in histories.history(row)]
+        assert data.targets[row] == int(str(histories.target(row)))
+    for item in (0, 17, 3685):
+        sid = [int(code[3:-1]) for code in codes[str(item)]]
+        assert item in index.items_of(sid)
 
 
 def test_a_data_set_that_is_not_there_is_refused(tmp_path):
