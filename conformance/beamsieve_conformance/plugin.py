@@ -286,8 +286,9 @@ def pytest_sessionfinish(session: pytest.Session, exitstatus: int) -> None:
     run = session.config.stash.get(KEY, None)
     if run is None:
         return
-    if hasattr(session.config, "workeroutput"):  # one of several processes
-        session.config.workeroutput["beamsieve"] = run.said()
+    told: dict[str, Any] | None = getattr(session.config, "workeroutput", None)
+    if told is not None:  # one of several processes
+        told["beamsieve"] = run.said()
         return
     if (run.unmatched or run.lost) and exitstatus == pytest.ExitCode.OK:
         session.exitstatus = pytest.ExitCode.TESTS_FAILED

@@ -193,4 +193,4 @@ def complaint(capsys: pytest.CaptureFixture[str]) -> str:
 def test_help_shows_the_description_as_it_is_written(capsys):
     with pytest.raises(SystemExit):
         stage.main(["--help"])
-    assert f"\n{stage.__doc__.strip()}\n" in capsys.readouterr().out
+    assert f"\n{(stage.__doc__ or '').strip()}\n" in capsys.readouterr().out

@@ -74,7 +74,7 @@ def test_broken_csv_rows_are_named_by_their_place(tmp_path: Path) -> None:
     catalog = Catalog.read(path, on_error="skip", rejects=rejects)
     assert list(catalog.items) == ["x", "z\nz", "v"]
     written = map(json.loads, rejects.read_text().splitlines())
-    found = {(line["data row"], line["reason"]) for line in written}
+    found = {(line["data_row"], line["reason"]) for line in written}
     assert found == {
         (2, "the row has 3 columns, the header 2"),
         (4, "the row has 1 columns, the header 2"),

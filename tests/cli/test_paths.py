@@ -84,7 +84,7 @@ def test_a_pipe_is_written_to_as_it_is(run, folder):
     outcome = run("build", "c.csv", "-o", "x", "--on-error", "skip", "--rejects", "pipe")
     reader.join(30)
     assert outcome.code == 0
-    assert json.loads(read[0])["row"] == 1
+    assert json.loads(read[0])["data_row"] == 2
     assert (folder / "pipe").is_fifo()
 
 

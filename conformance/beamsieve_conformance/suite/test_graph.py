@@ -196,7 +196,7 @@ def test_a_graph_is_refused_inside_a_capture_and_its_steps_are_not(subject: Subj
     model = Fixed(subject, 2, hidden=True)
     expected = trial.host(trial.engine.search(model.score, list(WIDTHS), 2, graph=True))
     first = trial.begin(2)
-    said = [dict(zip(("hidden", "head"), held, strict=True)) for held in model.held]
+    said: list[dict[str, Any]] = [{"hidden": hidden, "head": head} for hidden, head in model.held]
     stream = torch.cuda.Stream()
     stream.wait_stream(torch.cuda.current_stream())
     with torch.cuda.stream(stream):

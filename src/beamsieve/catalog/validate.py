@@ -25,7 +25,7 @@ LARGEST_CODEBOOK = 2**31 - 1
 class Rejects:
     """Takes rows that cannot be used: raises on the first, or counts and writes them.
 
-    The rejects file is JSON lines: ``{"file": …, "row" (or "data row", "line", "item"): …,
+    The rejects file is JSON lines: ``{"file": …, "row" (or "data_row", "line", "item"): …,
     "reason": …, "value": …}``. Rows of arrays and tables count from 0; the data rows below a CSV
     file's header, and the lines of text files, from 1.
     """
@@ -64,7 +64,8 @@ class Rejects:
         if self._path is not None:
             if self._file is None:
                 self._file = self._opened(self._path)
-            record = {"file": source, unit: label, "reason": reason, "value": _plain(value)}
+            key = unit.replace(" ", "_")
+            record = {"file": source, key: label, "reason": reason, "value": _plain(value)}
             self._file.write(json.dumps(record, ensure_ascii=False) + "\n")
 
     @staticmethod
