@@ -11,15 +11,21 @@ from torch.nn import functional as F  # noqa: N812 - as torch's own documentatio
 
 
 class Block(nn.Module):
-    """One layer: causal attention and a feed-forward net, each behind its own norm."""
+    """One layer: causal attention and a feed-forward net, each behind its own ``norm``."""
 
-    def __init__(self, width: int, heads: int, dropout: float) -> None:
+    def __init__(
+        self,
+        width: int,
+        heads: int,
+        dropout: float,
+        norm: type[nn.LayerNorm] | type[nn.RMSNorm] = nn.LayerNorm,
+    ) -> None:
         super().__init__()
         self.heads = heads
-        self.attention_norm = nn.LayerNorm(width)
+        self.attention_norm = norm(width)
         self.queries_keys_values = nn.Linear(width, 3 * width)
         self.attention_out = nn.Linear(width, width)
-        self.feed_norm = nn.LayerNorm(width)
+        self.feed_norm = norm(width)
         self.feed_in = nn.Linear(width, 4 * width)
         self.feed_out = nn.Linear(4 * width, width)
         self.dropout = nn.Dropout(dropout)

@@ -13,8 +13,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F  # noqa: N812 - as torch's own documentation names it
 
+from beamsieve.models.layers import Block, Layers, absent_as_last
 from beamsieve.models.wide.config import WideConfig
-from beamsieve.models.wide.layers import Listed
 
 
 class Encoder(nn.Module, ABC):
@@ -46,13 +46,13 @@ class HistoryEncoder(Encoder):
         d = config.width
         self.width = d
         # One row more than the codebook: the level that a shorter semantic ID does not have.
-        self.item_codes = Listed[nn.Embedding](nn.Embedding(size + 1, d) for size in codebooks)
+        self.item_codes = Layers[nn.Embedding](nn.Embedding(size + 1, d) for size in codebooks)
         self.fuse_in = nn.Linear(d * len(codebooks), 2 * d)
         self.fuse_out = nn.Linear(2 * d, d)
         self.start = nn.Parameter(torch.randn(d) * d**-0.5)
         self.positions = nn.Embedding(config.longest + 1, d)
-        self.layers = Listed[EncoderLayer](
-            EncoderLayer(d, config.encoder_heads, config.dropout)
+        self.layers = Layers[Block](
+            Block(d, config.encoder_heads, config.dropout, nn.RMSNorm)
             for _ in range(config.encoder_layers)
         )
         self.norm = nn.RMSNorm(d)
@@ -61,11 +61,7 @@ class HistoryEncoder(Encoder):
     def states(self, histories: Tensor) -> Tensor:
         """As the law says; attention is causal."""
         codes = [
-            embed(
-                torch.where(
-                    histories[..., level] < 0, embed.num_embeddings - 1, histories[..., level]
-                )
-            )
+            embed(absent_as_last(histories[..., level], embed))
             for level, embed in enumerate(self.item_codes)
         ]
         scale = self.width**0.5
@@ -76,28 +72,3 @@ class HistoryEncoder(Encoder):
             x = layer(x)
         states: Tensor = self.norm(x)
         return states
-
-
-class EncoderLayer(nn.Module):
-    """Causal attention and a feed-forward net, each behind its own norm."""
-
-    def __init__(self, width: int, heads: int, dropout: float) -> None:
-        super().__init__()
-        self.heads = heads
-        self.attention_norm = nn.RMSNorm(width)
-        self.queries_keys_values = nn.Linear(width, 3 * width)
-        self.attention_out = nn.Linear(width, width)
-        self.feed_norm = nn.RMSNorm(width)
-        self.feed_in = nn.Linear(width, 4 * width)
-        self.feed_out = nn.Linear(4 * width, width)
-        self.dropout = nn.Dropout(dropout)
-
-    def forward(self, x: Tensor) -> Tensor:
-        """x [B, n, width]; position i attends to positions 0 … i."""
-        parts = self.queries_keys_values(self.attention_norm(x))
-        parts = parts.unflatten(-1, (3, self.heads, -1)).movedim(-3, 0).transpose(-2, -3)
-        mixed = F.scaled_dot_product_attention(parts[0], parts[1], parts[2], is_causal=True)
-        x = x + self.dropout(self.attention_out(mixed.transpose(-2, -3).flatten(-2)))
-        fed = self.feed_out(F.gelu(self.feed_in(self.feed_norm(x))))
-        added: Tensor = x + self.dropout(fed)
-        return added

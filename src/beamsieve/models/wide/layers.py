@@ -2,25 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import TYPE_CHECKING, Generic, TypeVar
-
 from torch import Tensor, nn
 from torch.nn import functional as F  # noqa: N812 - as torch's own documentation names it
 
 from beamsieve.models.wide import laws
 from beamsieve.models.wide.config import WideConfig
-
-_Module = TypeVar("_Module", bound=nn.Module)
-
-
-class Listed(nn.ModuleList, Generic[_Module]):
-    """A list of modules that says which kind they are."""
-
-    if TYPE_CHECKING:
-
-        def __iter__(self) -> Iterator[_Module]: ...
-        def __getitem__(self, place: int) -> _Module: ...  # type: ignore[override]
 
 
 class DecoderLayer(nn.Module):

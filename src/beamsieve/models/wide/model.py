@@ -16,12 +16,13 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor, nn
 
+from beamsieve.models.layers import Layers
 from beamsieve.models.model import Model
 from beamsieve.models.wide import laws
 from beamsieve.models.wide.config import WideConfig, check_codebooks
 from beamsieve.models.wide.encoder import Encoder, HistoryEncoder
 from beamsieve.models.wide.launch import why_not
-from beamsieve.models.wide.layers import DecoderLayer, Listed
+from beamsieve.models.wide.layers import DecoderLayer
 from beamsieve.models.wide.scorer import WideScorer
 from beamsieve.models.wide.weights import WideWeights, weights_of
 
@@ -72,10 +73,10 @@ class Wide(Model):
         )
         self.start = nn.Parameter(torch.empty(d))
         # Each level has codes of its own, so a code says its position, too.
-        self.codes = Listed[nn.Embedding](nn.Embedding(size, d) for size in self.codebooks[:-1])
-        self.layers = Listed[DecoderLayer](DecoderLayer(config) for _ in range(config.layers))
+        self.codes = Layers[nn.Embedding](nn.Embedding(size, d) for size in self.codebooks[:-1])
+        self.layers = Layers[DecoderLayer](DecoderLayer(config) for _ in range(config.layers))
         self.norm = nn.RMSNorm(d, laws.EPSILON)
-        self.heads = Listed[nn.Linear](nn.Linear(d, size, bias=False) for size in self.codebooks)
+        self.heads = Layers[nn.Linear](nn.Linear(d, size, bias=False) for size in self.codebooks)
         self.dropout = nn.Dropout(config.dropout)
         self._made: tuple[tuple[object, ...], WideWeights] | None = None
         self.reset()
