@@ -22,11 +22,11 @@ from beamsieve.interface import (
     StepInputs,
 )
 from beamsieve_backends.cupy_raw import selection, steps
-from beamsieve_backends.cupy_raw.beams import first_arrays
 from beamsieve_backends.cupy_raw.instances import KERNELS_OF_A_SEARCH
 from beamsieve_backends.cupy_raw.session import Session, Workspace
 from beamsieve_backends.cupy_raw.tables import MOST_BEAMS, DeviceTables, load_tables
 from beamsieve_backends.cupy_raw.targeting import DeviceRequests, request_arrays
+from beamsieve_backends.first_beams import first_arrays
 
 if TYPE_CHECKING:
     from beamsieve.index import Index

@@ -6,7 +6,6 @@ import math
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from beamsieve.interface import Beams
 
@@ -33,23 +32,6 @@ def new_beams(device: Any, before: Beams, width: int) -> Beams:
         arrays[name] = device.view(memory, begin, shapes.get(name, (B, width)), dtype)
         begin += cells[name] * dtype.itemsize
     return Beams(step=step, search=before.search, **arrays)
-
-
-def first_arrays(
-    tokens: NDArray[np.int32], rows: NDArray[np.int64], finished: NDArray[np.bool_]
-) -> dict[str, NDArray[Any]]:
-    """The beams before the first step, on the host."""
-    there = rows >= 0
-    scores = np.where(there, np.float32(0), np.float32(-np.inf))[:, None]
-    return {
-        "tokens": np.where(there[:, None], tokens, np.int32(-1))[:, None],
-        "scores": scores,
-        "keys": scores,
-        "rows": rows[:, None],
-        "parents": np.full_like(rows[:, None], -1),
-        "finished": finished[:, None],
-        "count": there.astype(np.int64),
-    }
 
 
 def beam_fields(device: Any, beams: Beams) -> dict[str, int]:

@@ -25,6 +25,7 @@ from beamsieve.interface import (
     Search,
     StepInputs,
 )
+from beamsieve_backends.first_beams import first_arrays
 from beamsieve_backends.torch_dense import TorchBackend
 from beamsieve_backends.triton_slots.graph import GraphOfSearch, StaticArrays
 from beamsieve_backends.triton_slots.launch import INTERPRETED
@@ -161,7 +162,7 @@ class TritonBackend(Backend):
             search = replace(search, device_requests=asked)
         if tokens.shape[1] == 0:
             return self._at_the_root(search)
-        given = StaticArrays(_first_arrays(tokens, rows, finished), self._device)
+        given = StaticArrays(first_arrays(tokens, rows, finished), self._device)
         return _from_arrays(given.views, search)
 
     def _requests(self, search: Search) -> DeviceRequests:
@@ -194,7 +195,7 @@ class TritonBackend(Backend):
         loop: Callable[[Beams], Beams],
     ) -> Captured:
         """One CUDA graph of all kernels, the scorer's and the backend's."""
-        first = StaticArrays(_first_arrays(tokens, rows, finished), self._device)
+        first = StaticArrays(first_arrays(tokens, rows, finished), self._device)
         asked = None if search.requests is None else self._requests(search)
         own = replace(search, device_requests=asked)
 
@@ -205,7 +206,7 @@ class TritonBackend(Backend):
             finished: NDArray[np.bool_],
         ) -> None:
             if tokens.shape[1]:  # without a prefix all searches begin alike
-                first.fill(_first_arrays(tokens, rows, finished))
+                first.fill(first_arrays(tokens, rows, finished))
             if asked is not None:
                 assert search.requests is not None
                 asked.fill(search.requests)
@@ -280,23 +281,6 @@ class TritonBackend(Backend):
     def synchronize(self) -> None:
         """Wait for the device."""
         self._halves.synchronize()
-
-
-def _first_arrays(
-    tokens: NDArray[np.int32], rows: NDArray[np.int64], finished: NDArray[np.bool_]
-) -> dict[str, NDArray[Any]]:
-    """The beams before the first step, on the host."""
-    known = rows[:, None] >= 0
-    scores = np.where(known, 0.0, -np.inf).astype(np.float32)
-    return {
-        "tokens": tokens[:, None, :],
-        "scores": scores,
-        "keys": scores,
-        "rows": rows[:, None],
-        "parents": np.full_like(rows[:, None], -1),
-        "finished": finished[:, None],
-        "count": known.sum(1, dtype=np.int64),
-    }
 
 
 def _from_arrays(views: Mapping[str, torch.Tensor], search: Search) -> Beams:
