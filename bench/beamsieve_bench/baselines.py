@@ -43,6 +43,10 @@ def log_probabilities(hidden: Tensor, head: Tensor) -> Tensor:
 class Unconstrained:
     """Beam search over the whole codebook of every level."""
 
+    def masked(self, scored: Tensor, tokens: Tensor, mark: Mark) -> Tensor:
+        """Log-probabilities [B, M, V], at -inf what may not follow ``tokens``: here, nothing is."""
+        return scored
+
     @torch.inference_mode()
     def decode(
         self,
@@ -58,7 +62,7 @@ class Unconstrained:
         for states, head, width in zip(hidden, heads, widths, strict=True):
             scored = log_probabilities(states, head)
             mark("project")
-            scores, flat = best(scored, scores, width)
+            scores, flat = best(self.masked(scored, tokens, mark), scores, width)
             tokens = extended(tokens, flat // len(head), flat % len(head))
             mark("select")
         return Decoded(tokens, scores)

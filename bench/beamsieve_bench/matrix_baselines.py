@@ -21,7 +21,15 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from beamsieve_bench.baselines import Decoded, Mark, best, extended, log_probabilities, unmarked
+from beamsieve_bench.baselines import (
+    Decoded,
+    Mark,
+    Unconstrained,
+    best,
+    extended,
+    log_probabilities,
+    unmarked,
+)
 
 
 class NaiveSelective:
@@ -82,7 +90,7 @@ class NaiveSelective:
         return Decoded(tokens, scores)
 
 
-class PrefixFunction:
+class PrefixFunction(Unconstrained):
     """A Python function from a prefix to its allowed tokens, called for every beam of every step.
 
     Its answers are kept in a dict: from the second search on each call is a look-up, as in a dict
@@ -106,30 +114,14 @@ class PrefixFunction:
             found = self._known[key] = [int(token) for token in self._children(prefix)]
         return found
 
-    @torch.inference_mode()
-    def decode(
-        self,
-        hidden: Sequence[Tensor],
-        heads: Sequence[Tensor],
-        widths: Sequence[int],
-        mark: Mark = unmarked,
-    ) -> Decoded:
-        """One search; ``hidden[t]`` is [B, M_t, d], ``heads[t]`` [V_t, d]."""
-        batch, device = len(hidden[0]), hidden[0].device
-        tokens = torch.empty((batch, 1, 0), dtype=torch.int64, device=device)
-        scores = torch.zeros((batch, 1), device=device)
-        for states, head, width in zip(hidden, heads, widths, strict=True):
-            scored = log_probabilities(states, head)
-            mark("project")
-            mask = torch.full_like(scored, -torch.inf)
-            for request, prefixes in enumerate(tokens.tolist()):
-                for beam, prefix in enumerate(prefixes):
-                    mask[request, beam, self.allowed(request, prefix)] = 0
-            mark("filter")
-            scores, flat = best(scored + mask, scores, width)
-            tokens = extended(tokens, flat // len(head), flat % len(head))
-            mark("select")
-        return Decoded(tokens, scores)
+    def masked(self, scored: Tensor, tokens: Tensor, mark: Mark) -> Tensor:
+        """A call per beam."""
+        mask = torch.full_like(scored, -torch.inf)
+        for request, prefixes in enumerate(tokens.tolist()):
+            for beam, prefix in enumerate(prefixes):
+                mask[request, beam, self.allowed(request, prefix)] = 0
+        mark("filter")
+        return scored + mask
 
 
 class FlashrecTrie:
