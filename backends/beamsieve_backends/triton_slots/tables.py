@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from beamsieve.index.layouts import make_table
 from beamsieve.index.leaves import has_no_empty_row
 from beamsieve.index.tables import StepTable, layout_bytes
+from beamsieve_backends.upload import to_device
 
 if TYPE_CHECKING:
     from beamsieve.index import Index
@@ -212,5 +213,4 @@ def _to_device(array: NDArray[Any], device: torch.device) -> torch.Tensor:
     signed = array if array.size else np.zeros(1, array.dtype)
     if array.dtype.kind == "u":
         signed = signed.view(np.dtype(f"i{array.dtype.itemsize}"))
-    # A copy: the host array may be a read-only memory map.
-    return torch.from_numpy(np.array(signed, order="C")).to(device)
+    return to_device(signed, device)

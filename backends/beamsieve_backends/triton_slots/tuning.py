@@ -14,7 +14,7 @@ HELD = 8192
 """The most keys that one program holds in registers."""
 CELLS_HELD = 16384
 """The most cells; their keys are half as large."""
-WRITTEN = 1 << 20
+WRITTEN = 1 << 16
 """The most logits of a request that are written out, and read again where they may matter."""
 WRITTEN_IN_ALL = 1 << 26
 """The same of a batch: 256 MiB. It alone makes a result's last bits depend on the batch's size."""
