@@ -114,6 +114,18 @@ def test_held_out_items_are_never_trained_on():
     assert len(hold_out(sequences, 0.0, seed=3, longest=10)[1]) == 0
 
 
+def test_training_reaches_the_place_that_a_full_history_is_served_from():
+    index = index_of(list(range(9)), [[n] for n in range(9)])
+    training, _ = hold_out(Sequences.of([np.arange(9)]), 0.0, seed=0, longest=3)
+    assert lists(training) == [[5, 6, 7, 8], [1, 2, 3, 4], [0]]
+    (batch,) = training_batches(
+        training, ItemSids(index), size=3, drop=0.0, random=np.random.default_rng(0)
+    )
+    assert batch.histories.shape[1] == 3  # no more than the model reads
+    full = batch.targets[batch.places == 3, 0]
+    assert sorted(full.tolist()) == [4, 8]
+
+
 def test_batches_predict_every_item_from_those_before_it():
     index = index_of(list(range(9)), [[n // 3, n % 3] for n in range(9)])
     sequences = Sequences.of([np.arange(n % 3, 9) for n in range(10)])

@@ -64,7 +64,8 @@ def hold_out(
     """Training windows, and sequences of which the last item is for validation alone.
 
     The held-out item's own history stays in training: what is judged is the next item of a known
-    user, as it will be in use.
+    user, as it will be in use. A window has one item more than the model reads: its last item is
+    predicted from ``longest`` items, which is the place that a full history is served from.
     """
     long_enough = np.flatnonzero(np.diff(sequences.starts) > 1)
     count = min(len(long_enough), max(1, round(share * len(sequences)))) if share else 0
@@ -76,7 +77,8 @@ def hold_out(
         sequence[:-1] if is_held else sequence
         for sequence, is_held in zip(everything, held, strict=True)
     ]
-    return windows(Sequences.of(kept), longest), [everything[place] for place in np.sort(chosen)]
+    training = windows(Sequences.of(kept), longest + 1)
+    return training, [everything[place] for place in np.sort(chosen)]
 
 
 def training_batches(

@@ -211,12 +211,12 @@ def join_rows(numbered: Numbered, users: pa.Array | None) -> Sequences:
     return Sequences.of([np.asarray(s, np.int64) for s in joined if s])
 
 
-def windows(sequences: Sequences, longest: int) -> Sequences:
-    """Cut sequences of more than ``longest`` items into windows, the most recent one full."""
+def windows(sequences: Sequences, size: int) -> Sequences:
+    """Cut sequences of more than ``size`` items into windows, the most recent one full."""
     return Sequences.of(
         [
-            sequence[max(0, end - longest) : end]
+            sequence[max(0, end - size) : end]
             for sequence in (sequences[place] for place in range(len(sequences)))
-            for end in range(len(sequence), 0, -longest)
+            for end in range(len(sequence), 0, -size)
         ]
     )

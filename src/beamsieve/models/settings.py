@@ -103,7 +103,8 @@ class TrainingReport:
         sequences: made of the histories' rows.
         transitions: items that one epoch predicts.
         unknown_items: items of histories, and targets, that the index does not have.
-        split: how many sequences were longer than the model reads, and trained in pieces.
+        split: how many sequences were longer than one training window (``longest`` items and the
+            one after them), and trained in pieces.
         repeats: items that are the one before once more; they stay, as people do come back.
     """
 

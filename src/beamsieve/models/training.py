@@ -133,7 +133,7 @@ def train(
         sequences=len(sequences),
         transitions=len(run.training.items),
         unknown_items=numbered.unknown,
-        split=int((np.diff(sequences.starts) > config.longest).sum()),
+        split=int((np.diff(sequences.starts) > config.longest + 1).sum()),
         repeats=sequences.repeats(),
     )
 
