@@ -2,6 +2,8 @@
 
     python -m beamsieve_bench.wide_engine --out FOLDER [--backends cupy,triton] [--replays 300]
 
+A backend that is run by itself keeps the rows of the others in the file.
+
 Catalog and requests are those of ``gtm_catalog``: 30 million semantic IDs, 448 bits and 256 Bloom
 bits a row, 64 places a request. A row is timed only after every returned semantic ID passed the
 matchers by their definition (zero compared is a failure), and says whether its graph gave, bit for
@@ -13,6 +15,7 @@ from __future__ import annotations
 import argparse
 import json
 import pickle
+import traceback
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -50,7 +53,10 @@ def index_of(workload: Workload, kept: Path | None = None) -> Any:
     index = make_index(workload)
     index.leaf_count = index.tables[-1].entries
     if kept is not None:
-        kept.write_bytes(pickle.dumps(index, protocol=5))
+        aside = kept.with_suffix(".part")
+        with aside.open("wb") as file:
+            pickle.dump(index, file, protocol=5)
+        aside.rename(kept)
     return index
 
 
@@ -213,7 +219,9 @@ def main(arguments: list[str] | None = None) -> int:
     if given.only_index:
         return 0
     given.out.mkdir(parents=True, exist_ok=True)
-    outcome: dict[str, Any] = {"device": torch.cuda.get_device_name(), "rows": []}
+    path = given.out / "wide_engine.json"
+    names = given.backends.split(",")
+    rows = _rows_of_others(path, names)
     wanted: list[ProductKind] = ["own"]
     if "float8" in given.products:
         wanted.append("float8")
@@ -221,7 +229,7 @@ def main(arguments: list[str] | None = None) -> int:
         made = weights(workload, "cuda", products=products)
         score = WideScorer(made, workload.batch, workload.dynamic, workload.columns, lengths=False)
         score.load(contexts(workload, "cuda"))
-        for name in given.backends.split(","):
+        for name in names:
             backend = open_backend(name)
             tables = backend.load(index)
             for kind, filters in filters_of(workload.batch).items():
@@ -230,16 +238,25 @@ def main(arguments: list[str] | None = None) -> int:
                     decode = Decode(backend, index, tables, score, filters)
                     found = run_row(decode, index, filters, given.replays)
                     times = found.pop("times")
-                    row |= found | figures(workload, score.widths, times)
-                except (RuntimeError, BackendError, GateError) as error:
-                    row["failed"] = str(error).splitlines()[0]
-                outcome["rows"].append(row)
+                    row |= found | {"taken": score.taken} | figures(workload, score.widths, times)
+                except Exception as error:  # whatever it was, the rows behind it are still wanted
+                    traceback.print_exc()
+                    row["failed"] = f"{type(error).__name__}: {str(error).splitlines()[:1]}"
+                rows.append(row)
                 print(json.dumps(row), flush=True)
+                outcome = {"device": torch.cuda.get_device_name(), "rows": rows}
                 text = json.dumps(outcome, indent=1)
-                (given.out / "wide_engine.json").write_text(text + "\n", encoding="utf-8")
+                path.write_text(text + "\n", encoding="utf-8")
             del tables
             torch.cuda.empty_cache()
     return 0
+
+
+def _rows_of_others(path: Path, names: list[str]) -> list[dict[str, Any]]:
+    if not path.exists():
+        return []
+    rows = json.loads(path.read_text(encoding="utf-8"))["rows"]
+    return [row for row in rows if row["backend"] not in names]
 
 
 if __name__ == "__main__":

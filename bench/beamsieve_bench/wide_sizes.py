@@ -28,6 +28,8 @@ from beamsieve_bench.wide_timing import times_of
 from beamsieve_bench.wide_workload import GRACE, WideWorkload, random_model
 
 SIZES = (1, 2, 4, 8, 16, 32, 64)
+BATCHES = (*SIZES, 11, 48)
+"""Requests of the batches that are timed; 11 and 48 are filled up."""
 MODEST = WideWorkload(
     batch=8,
     config=WideConfig(width=256, layers=2, heads=4, head_width=64, feed=512, longest=31),
@@ -93,6 +95,7 @@ def main(arguments: list[str] | None = None) -> int:
     index = bs.Index.build(
         bs.Catalog.from_arrays(skewed_sids(Workload(1_000_000, 512, 4)), codebooks=512)
     )
+    given.out.mkdir(parents=True, exist_ok=True)
     backend = open_backend(given.backend)
     outcome: dict[str, Any] = {
         "device": torch.cuda.get_device_name(),
@@ -100,22 +103,26 @@ def main(arguments: list[str] | None = None) -> int:
         "gate": check(index, backend),
         "sizes": {},
     }
+    print(json.dumps(outcome["gate"]), flush=True)
+
+    def keep() -> None:
+        text = json.dumps(outcome, indent=1)
+        (given.out / f"wide_sizes_{given.backend}.json").write_text(text + "\n", encoding="utf-8")
+
+    keep()
     if not given.check:
         engine = bs.Engine(index, backend=backend)
         decoder = WideDecoder(
             random_model(GRACE, "cuda"), engine, GRACE.dynamic, GRACE.columns, sizes=SIZES
         )
         outcome["taken"] = vars(decoder.taken)
-        for size in SIZES:
-            context = torch.randn(size, GRACE.columns, GRACE.config.width, device="cuda")
+        for batch in BATCHES:
+            context = torch.randn(batch, GRACE.columns, GRACE.config.width, device="cuda")
             decoder.search(context)
             times = times_of(partial(decoder.search, context), given.replays, 3)
-            outcome["sizes"][size] = times.as_dict()
-            print(size, times, flush=True)
-    given.out.mkdir(parents=True, exist_ok=True)
-    text = json.dumps(outcome, indent=1)
-    (given.out / f"wide_sizes_{given.backend}.json").write_text(text + "\n", encoding="utf-8")
-    print(json.dumps(outcome["gate"]))
+            outcome["sizes"][batch] = times.as_dict()
+            print(batch, times, flush=True)
+            keep()
     return 0
 
 
