@@ -181,15 +181,19 @@ def _gated(
     return {**found, "times": times_of(run, replays)}
 
 
-def open_backend(name: str) -> Any:
+def open_backend(name: str, device: str = "cuda") -> Any:
     """A backend by its short name."""
     if name == "cupy":
         from beamsieve_backends.cupy_raw import CupyBackend
 
-        return CupyBackend()
+        return CupyBackend(device)
+    if name == "torch":
+        from beamsieve_backends.torch_dense import TorchBackend
+
+        return TorchBackend(device)
     from beamsieve_backends.triton_slots import TritonBackend
 
-    return TritonBackend()
+    return TritonBackend(device)
 
 
 def filters_of(batch: int) -> dict[str, RequestFilters | None]:
