@@ -106,8 +106,7 @@ def test_all_kernels_compile(architecture, dtype, wanted, monkeypatch):
     compiled: set[str] = set()
     for module in (call, full, matchers, selective):
         monkeypatch.setattr(module, "launch", compile_instead(architecture, compiled, wanted))
-    for module in (full, selective):
-        monkeypatch.setattr(module, "RANKED_UP_TO", 32)
+    monkeypatch.setattr(full, "WRITTEN", M * V)
     steps: list[tuple[DeviceTable, int, int, Projection | None, str]]
     dense, sparse = table(1, "dense"), table(2, "sparse")
     steps = [

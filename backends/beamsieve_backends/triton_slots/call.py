@@ -10,9 +10,9 @@ import torch
 
 from beamsieve.interface import Normalize, StepInputs
 from beamsieve_backends.triton_slots.launch import cdiv, launch, power_of_two
-from beamsieve_backends.triton_slots.rank import BY_SLOT, DENSE, SPARSE, write_best
+from beamsieve_backends.triton_slots.rank import DENSE, SPARSE, write_best
 from beamsieve_backends.triton_slots.tables import DeviceTable
-from beamsieve_backends.triton_slots.tuning import TUNING
+from beamsieve_backends.triton_slots.tuning import PROCESSORS, TUNING
 
 
 @dataclass(frozen=True)
@@ -43,18 +43,14 @@ class NewBeams:
 
 @dataclass(frozen=True)
 class Kept:
-    """Candidates that may win, on the device: keys, scores and slots [B, capacity], count [B]."""
+    """Candidates that may win, on the device: keys and scores [B, capacity], count [B]."""
 
     keys: torch.Tensor
     scores: torch.Tensor
-    has_scores: bool
     count: torch.Tensor
     capacity: int
     typical: int
     """About how many there are."""
-    slots: torch.Tensor | None = None
-    by_slot: tuple[Any, ...] | None = None
-    """Where slots lie: first_entry, tile_starts, slots of a beam, and of a tile."""
 
 
 class Call:
@@ -125,6 +121,11 @@ class Call:
         """How many tokens the new beams have."""
         return int(self.beams.tokens.shape[-1]) + 1
 
+    @property
+    def finishers(self) -> int:
+        """How many programs finish a request; each finds the same, and writes its own share."""
+        return max(1, min(cdiv(self.W, TUNING["finish_few"]["OWN"]), PROCESSORS // self.B))
+
     def finish(self, held: int) -> dict[str, Any]:
         """The block shapes of a kernel that ranks and writes, and holds so many numbers before."""
         shape = dict(TUNING["finish_few" if self.W <= 128 else "finish_many"])
@@ -171,15 +172,9 @@ class Call:
         """Rank what is left by many programs, and write the new beams."""
         B, W = self.B, self.W
         shape = dict(TUNING["rank"])
-        child = self.child if kept.slots is None else int(BY_SLOT)
-        writing = self.writing(child)
-        none = (self.beams.rows, kept.count, 0, 0) if kept.by_slot is None else kept.by_slot
-        outputs = 7
-        first_out = len(writing) - outputs - 6
         launch(
             write_best, (B, cdiv(max(kept.typical, W), shape["OWN"])), kept.keys, kept.scores,
-            kept.count if kept.slots is None else kept.slots, kept.count, int(kept.has_scores),
-            *writing[:first_out], *none, *writing[first_out:], kept.capacity,
+            kept.count, *self.writing(self.child), kept.capacity,
             T_UP=max(8, power_of_two(self.t)), **shape,
         )  # fmt: skip
         return self.new

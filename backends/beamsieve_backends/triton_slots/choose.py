@@ -15,6 +15,7 @@ import triton.language as tl
 from beamsieve_backends.triton_slots.ordering import (
     LOWEST,
     ordered,
+    places_held,
     threshold_held,
     unordered,
     usable,
@@ -103,16 +104,8 @@ def _list_best(
 ):  # fmt: skip
     """List the best cells of ``key`` [BEAMS_UP, LISTED], in order of position."""
     tau, need = threshold_held(key, W, SLACK)
-    above = (key > tau).to(tl.int32)
-    equal = (key == tau).to(tl.int32)
-    both = above + (equal << 16)
-    in_row = tl.cumsum(both, 1) - both
-    of_row = tl.sum(both, 1)
-    running = (tl.cumsum(of_row, 0) - of_row)[:, None] + in_row
-    equal_before = running >> 16
-    keep = (above > 0) | ((equal > 0) & (equal_before < need))
-    place = (running & 0xFFFF) + tl.minimum(equal_before, need)
+    keep, place, kept = places_held(key, tau, need)
     identity = tl.arange(0, BEAMS_UP)[:, None] * LISTED + tl.arange(0, LISTED)[None, :]
     tl.store(cell_list + b * (W + SLACK) + place, identity, mask=keep)
-    tl.store(cell_count + b, tl.sum(above) + tl.minimum(tl.sum(equal), need))
+    tl.store(cell_count + b, kept)
     tl.store(threshold + b, unordered(tau))

@@ -21,7 +21,6 @@ from beamsieve_backends.triton_slots.tuning import (
     LIMIT,
     LISTING,
     PROCESSORS,
-    RANKED_UP_TO,
     TUNING,
     WRITTEN,
     WRITTEN_IN_ALL,
@@ -162,8 +161,8 @@ def _all_held(call: Call, bitmap: torch.Tensor, words: int) -> NewBeams:
     rows_up, columns_up = coarse(M), columns_of(V)
     candidates = call.empty(B, M * V, dtype=torch.int64)
     launch(
-        finish_tokens, (B,), call.beams.scores, peak, mass, logits, candidates,
-        call.beams.rows, *call.writing(call.child), call.slack, B * M, len(peak),
+        finish_tokens, (B, call.finishers), call.beams.scores, peak, mass, logits, candidates,
+        *call.writing(call.child), call.slack, B * M, len(peak),
         logits.shape[-1], M * V,
         TILES_UP=columns_up // 64, COLUMNS_UP=columns_up, BEAMS_UP=rows_up,
         **call.finish(rows_up * columns_up),
@@ -187,19 +186,15 @@ def _written(call: Call, bitmap: torch.Tensor, words: int) -> NewBeams:
     tops, log_sums = call.empty(B, M), call.empty(B, M)
     cell_list = call.empty(B, most, dtype=torch.int32)
     candidates = call.empty(B, capacity, dtype=torch.int64)
-    count = call.empty(B, dtype=torch.int32)
-    ranked = W <= RANKED_UP_TO
     launch(
-        finish_cells, (B,), call.beams.scores, best, peak, mass, logits, tops, log_sums,
-        cell_list, candidates, count, call.beams.rows, *call.writing(call.child), call.slack,
+        finish_cells, (B, call.finishers), call.beams.scores, best, peak, mass, logits, tops,
+        log_sums, cell_list, candidates, torch.empty_like(candidates),
+        *call.writing(call.child), call.slack,
         B * M, tiles, logits.shape[-1], capacity, most,
         TILES_UP=tiles_up, CELLS=cells, CELL=cell, BEAMS_UP=beams_up,
-        GATHER=2048 if W <= 128 else 4096, RANKED=ranked,
-        **call.finish(beams_up * tiles_up * cells),
+        GATHER=2048 if W <= 128 else 4096, **call.finish(beams_up * tiles_up * cells),
     )  # fmt: skip
-    if ranked:
-        return call.new
-    return call.write(Kept(candidates, call.beams.scores, False, count, capacity, W))
+    return call.new
 
 
 def _revisited(call: Call, bitmap: torch.Tensor, words: int) -> NewBeams:
@@ -269,4 +264,4 @@ def _revisited(call: Call, bitmap: torch.Tensor, words: int) -> NewBeams:
         limit, workspace, of_beam, each, BLOCK=4096,
         **{**known, "warps": 8, "registers": None},
     )  # fmt: skip
-    return call.write(Kept(keys, scores, True, count, capacity, W))
+    return call.write(Kept(keys, scores, count, capacity, W))

@@ -175,6 +175,25 @@ def best_from(candidates, n, k, slack, CHUNK: tl.constexpr):
 
 
 @triton.jit
+def places_held(keys, tau, need):
+    """Where each key of a block [rows, columns] goes when those above ``tau``, and the first
+    ``need`` equal to it, are kept in order of position.
+
+    Returns ``(keep, place, kept)``: the flags, the places, and how many are kept.
+    """
+    above = (keys > tau).to(tl.int32)
+    equal = (keys == tau).to(tl.int32)
+    both = above + (equal << 16)
+    in_row = tl.cumsum(both, 1) - both
+    of_row = tl.sum(both, 1)
+    running = (tl.cumsum(of_row, 0) - of_row)[:, None] + in_row
+    equal_before = running >> 16
+    keep = (above > 0) | ((equal > 0) & (equal_before < need))
+    place = (running & 0xFFFF) + tl.minimum(equal_before, need)
+    return keep, place, tl.sum(above) + tl.minimum(tl.sum(equal), need)
+
+
+@triton.jit
 def places_of_best(keys, tau, need, above_before, equal_before):
     """Where each key goes when those above ``tau``, and the first ``need`` equal to it, are kept.
 

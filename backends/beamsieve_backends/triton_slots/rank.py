@@ -27,12 +27,17 @@ SPARSE = tl.constexpr(2)
 
 
 @triton.jit
-def keep_best(keys, scores, slots, n, W, SLACK, has_scores, has_slots, CHUNK: tl.constexpr):
-    """Drop, in place, candidates that W others beat; returns how many are left.
+def keep_best(
+    keys, scores, slots, best_keys, best_scores, best_slots, n, W, SLACK, has_scores, has_slots,
+    CHUNK: tl.constexpr,
+):  # fmt: skip
+    """Copy the candidates that fewer than about W others beat; returns how many those are.
 
     Args:
         keys: the n packed candidates of a request; scores float32 and slots int32 likewise, where
             there are such.
+        best_keys, best_scores, best_slots: out, in the same order; may be the same memory, where
+            one program alone works on it.
     """
     tau = best_from(keys, n, W, SLACK, CHUNK)
     kept = 0
@@ -46,9 +51,9 @@ def keep_best(keys, scores, slots, n, W, SLACK, has_scores, has_slots, CHUNK: tl
         slot = tl.load(slots + at, mask=keep & (has_slots != 0), other=0)
         # All of the chunk is read before its places, or earlier ones, are written.
         tl.debug_barrier()
-        tl.store(keys + place, whole, mask=keep)
-        tl.store(scores + place, score, mask=keep & (has_scores != 0))
-        tl.store(slots + place, slot, mask=keep & (has_slots != 0))
+        tl.store(best_keys + place, whole, mask=keep)
+        tl.store(best_scores + place, score, mask=keep & (has_scores != 0))
+        tl.store(best_slots + place, slot, mask=keep & (has_slots != 0))
         tl.debug_barrier()
     return kept
 
@@ -191,34 +196,31 @@ def rank_and_write(
 
 
 @triton.jit(do_not_specialize=[
-    "has_scores", "start_kind", "start_shift", "start_gap", "token_bits", "rank_mask", "words",
-    "rank_words", "child", "search_steps", "next_kind", "next_shift", "next_gap", "slots_each",
-    "tile_size", "M", "V", "W", "T", "last", "ragged", "CAPACITY",
+    "start_kind", "start_shift", "start_gap", "token_bits", "rank_mask", "words", "rank_words",
+    "child", "search_steps", "next_kind", "next_shift", "next_gap", "M", "V", "W", "T", "last", "ragged", "CAPACITY",
 ])  # fmt: skip
 def write_best(
-    keys, scores, slots, count, has_scores,
+    keys, scores, count,
     rows, finished, history,
     start_array, start_bits, start_exceptions, start_kind, start_shift, start_gap,
     tokens, token_bits, bitmaps, ranks, rank_mask, words, rank_words, child, search_steps,
     next_array, next_bits, next_exceptions, next_kind, next_shift, next_gap, leaf_first,
-    first_entry, tile_starts, slots_each, tile_size,
     out_tokens, out_scores, out_keys, out_rows, out_parents, out_finished, out_count,
     M, V, W, T, last, ragged, CAPACITY,
     T_UP: tl.constexpr, OWN: tl.constexpr, OTHERS: tl.constexpr, PDL: tl.constexpr,
 ):  # fmt: skip
-    """:func:`rank_and_write` by several programs per request. keys, scores, slots: [B, CAPACITY],
-    of which ``count`` [B] are set."""
+    """:func:`rank_and_write` by several programs per request. keys, scores: [B, CAPACITY], of which
+    ``count`` [B] are set."""
     if PDL:
         tl.extra.cuda.gdc_wait()
         tl.extra.cuda.gdc_launch_dependents()
     b = tl.program_id(0).to(tl.int64)
     rank_and_write(
-        keys + b * CAPACITY, scores + b * CAPACITY, slots + b * CAPACITY, tl.load(count + b),
-        has_scores, b, tl.program_id(1) * OWN, tl.num_programs(1) * OWN, rows, finished, history,
+        keys + b * CAPACITY, scores + b * CAPACITY, rows, tl.load(count + b), 1, b, tl.program_id(1) * OWN, tl.num_programs(1) * OWN, rows, finished, history,
         start_array, start_bits, start_exceptions, start_kind, start_shift, start_gap,
         tokens, token_bits, bitmaps, ranks, rank_mask, words, rank_words, child, search_steps,
         next_array, next_bits, next_exceptions, next_kind, next_shift, next_gap, leaf_first,
-        first_entry, tile_starts, slots_each, tile_size,
+        rows, rows, 0, 0,
         out_tokens, out_scores, out_keys, out_rows, out_parents, out_finished, out_count,
         M, V, W, T, last, ragged, T_UP, OWN, OTHERS,
     )  # fmt: skip

@@ -244,6 +244,7 @@ def settle_candidates(
         tl.debug_barrier()
     if count > 2 * W + SLACK:
         kept = keep_best(
+            candidate_keys + b * CAPACITY, candidate_scores + b * CAPACITY, group_list,
             candidate_keys + b * CAPACITY, candidate_scores + b * CAPACITY, group_list, count, W,
             SLACK, True, False, BLOCK,
         )  # fmt: skip

@@ -6,11 +6,11 @@ from typing import Any
 
 import torch
 
-from beamsieve_backends.triton_slots.call import Call, Kept, NewBeams
+from beamsieve_backends.triton_slots.call import Call, NewBeams
 from beamsieve_backends.triton_slots.launch import cdiv, launch
 from beamsieve_backends.triton_slots.rank import BY_SLOT
 from beamsieve_backends.triton_slots.slots import finish_slots, score_slots
-from beamsieve_backends.triton_slots.tuning import PROCESSORS, RANKED_UP_TO, TUNING, beams_up
+from beamsieve_backends.triton_slots.tuning import PROCESSORS, TUNING, beams_up
 
 
 def selective(call: Call) -> NewBeams:
@@ -45,26 +45,23 @@ def selective(call: Call) -> NewBeams:
         TILE=table.tile, BEAMS_UP=beams_up(M), HAS_LOGITS=call.has_logits, **shape,
     )  # fmt: skip
     keys = call.empty(B, capacity, dtype=torch.int64)
-    scores = call.empty(B, capacity) if call.has_nudge else call.beams.scores
-    slots = call.empty(B, capacity, dtype=torch.int32)
-    count = call.empty(B, dtype=torch.int32)
+    best_keys = call.empty(B, capacity, dtype=torch.int64)
+    best_slots = call.empty(B, capacity, dtype=torch.int32)
+    scores = best_scores = call.beams.scores
+    if call.has_nudge:
+        scores, best_scores = call.empty(B, capacity), call.empty(B, capacity)
     typical = M * table.slots + int(1.25 * M * table.typical_tiles) * table.tile
     chunk = 1024 if typical <= 1024 else 4096 if typical <= 4096 else 8192
-    ranked = W <= RANKED_UP_TO
-    shape = call.finish(chunk)
     launch(
-        finish_slots, (B,), call.beams.scores, slot_logits, slot_tokens, beam_peak, beam_sum,
+        finish_slots, (B, call.finishers), call.beams.scores, slot_logits, slot_tokens, beam_peak, beam_sum,
         tile_starts, tile_beam, tile_peak, tile_sum, first_entry, call.bonus, call.nudge, tops,
-        log_sums, keys, scores, slots, count, *call.writing(int(BY_SLOT)), call.slack,
+        log_sums, keys, scores, best_keys, best_scores, best_slots,
+        *call.writing(int(BY_SLOT)), call.slack,
         capacity, max(1, most_tiles), table.slots, table.tile, int(most_tiles > 0),
         call.has_bonus, call.has_nudge,
-        BEAM_BLOCK=128 if W <= 128 else 512, CHUNK=chunk, RANKED=ranked, **shape,
+        BEAM_BLOCK=128 if W <= 128 else 512, CHUNK=chunk, **call.finish(chunk),
     )  # fmt: skip
-    if ranked:
-        return call.new
-    by_slot = (first_entry, tile_starts, table.slots, table.tile)
-    kept = Kept(keys, scores, bool(call.has_nudge), count, capacity, W, slots, by_slot)
-    return call.write(kept)
+    return call.new
 
 
 def _arguments_of(call: Call) -> tuple[Any, ...]:

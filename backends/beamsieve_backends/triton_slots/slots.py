@@ -3,7 +3,7 @@
 Beam m's first ``slots_each`` valid tokens have slots of its own, ``m * slots_each`` and on, so they
 need no search and no compaction. What a row has beyond them lies in tiles of ``tile_size`` slots
 behind those of all beams, and programs of their own score the tiles: a wide row costs what its own
-tokens cost, and nobody waits for it. One program per request then normalises, and chooses.
+tokens cost, and nobody waits for it. A second kernel then normalises, and chooses.
 """
 
 # Kernels are written in Triton's language, whose values have no Python types.
@@ -14,8 +14,8 @@ import triton
 import triton.language as tl
 
 from beamsieve_backends.triton_slots.lookup import row_start, token_at, token_of_rank
-from beamsieve_backends.triton_slots.ordering import packed, usable
-from beamsieve_backends.triton_slots.rank import BY_SLOT, keep_best, rank_and_write
+from beamsieve_backends.triton_slots.ordering import NOTHING, best_from, packed, usable
+from beamsieve_backends.triton_slots.rank import BY_SLOT, rank_and_write
 from beamsieve_backends.triton_slots.targeting import permitted
 
 
@@ -234,8 +234,8 @@ def score_slots(
 ])  # fmt: skip
 def finish_slots(
     scores, slot_logits, slot_tokens, beam_peak, beam_sum, tile_starts, tile_beam, tile_peak,
-    tile_sum, first_entry, bonus, nudge, tops, log_sums, candidates, candidate_scores, slots,
-    candidate_count,
+    tile_sum, first_entry, bonus, nudge, tops, log_sums, candidates, candidate_scores, best_keys,
+    best_scores, best_slots,
     rows, finished, history,
     start_array, start_bits, start_exceptions, start_kind, start_shift, start_gap,
     tokens, token_bits, bitmaps, ranks, rank_mask, words, rank_words, child, search_steps,
@@ -243,15 +243,15 @@ def finish_slots(
     out_tokens, out_scores, out_keys, out_rows, out_parents, out_finished, out_count,
     M, V, W, T, last, ragged, SLACK, CAPACITY, TILE_CAPACITY, slots_each, tile_size, has_tiles,
     has_bonus, has_nudge,
-    BEAM_BLOCK: tl.constexpr, CHUNK: tl.constexpr, RANKED: tl.constexpr, T_UP: tl.constexpr,
-    OWN: tl.constexpr, OTHERS: tl.constexpr, PDL: tl.constexpr,
+    BEAM_BLOCK: tl.constexpr, CHUNK: tl.constexpr, T_UP: tl.constexpr, OWN: tl.constexpr,
+    OTHERS: tl.constexpr, PDL: tl.constexpr,
 ):  # fmt: skip
     """Log-probabilities, and the W best of what ``score_slots`` wrote.
 
     Args:
-        tops, log_sums: workspace, float32 [B, M]. candidates: int64, candidate_scores: float32,
-            slots: int32, all workspace [B, CAPACITY]. candidate_count: out, int32 [B].
-        RANKED: the new beams are written here; else ``write_best`` comes next.
+        tops, log_sums: workspace, float32 [B, M]. candidates, best_keys: int64, candidate_scores,
+            best_scores: float32, best_slots: int32, all workspace [B, CAPACITY]. As in ``finish``,
+            all programs of a request write the same there.
     """
     if PDL:
         tl.extra.cuda.gdc_wait()
@@ -259,7 +259,9 @@ def finish_slots(
     b = tl.program_id(0).to(tl.int64)
     candidates += b * CAPACITY
     candidate_scores += b * CAPACITY
-    slots += b * CAPACITY
+    best_keys += b * CAPACITY
+    best_scores += b * CAPACITY
+    best_slots += b * CAPACITY
     n = M * slots_each
     if has_tiles != 0:
         n += tl.load(tile_starts + b * (M + 1) + M) * tile_size
@@ -317,19 +319,27 @@ def finish_slots(
             key = usable(key)
             tl.store(candidate_scores + slot, total, mask=real)
         tl.store(candidates + slot, packed(key, m * V + token), mask=real)
-        tl.store(slots + slot, slot, mask=real)
     tl.debug_barrier()
-    if n > W + SLACK:
-        n = keep_best(candidates, candidate_scores, slots, n, W, SLACK, has_nudge, True, CHUNK)
-    if RANKED:
-        rank_and_write(
-            candidates, candidate_scores, slots, n, has_nudge, b, 0, OWN, rows, finished, history,
-            start_array, start_bits, start_exceptions, start_kind, start_shift, start_gap,
-            tokens, token_bits, bitmaps, ranks, rank_mask, words, rank_words, BY_SLOT, search_steps,
-            next_array, next_bits, next_exceptions, next_kind, next_shift, next_gap, leaf_first,
-            first_entry, tile_starts, slots_each, tile_size,
-            out_tokens, out_scores, out_keys, out_rows, out_parents, out_finished, out_count,
-            M, V, W, T, last, ragged, T_UP, OWN, OTHERS,
-        )  # fmt: skip
-    else:
-        tl.store(candidate_count + b, n)
+    tau = best_from(candidates, n, W, SLACK, CHUNK)
+    kept = 0
+    for begin in range(0, n, CHUNK):
+        slot = begin + tl.arange(0, CHUNK)
+        whole = tl.load(candidates + slot, mask=slot < n, other=NOTHING)
+        keep = whole >= tau
+        place = kept + tl.cumsum(keep.to(tl.int32), 0) - 1
+        kept += tl.sum(keep.to(tl.int32))
+        score = tl.load(candidate_scores + slot, mask=keep & (has_nudge != 0), other=0.0)
+        tl.store(best_keys + place, whole, mask=keep)
+        tl.store(best_scores + place, score, mask=keep & (has_nudge != 0))
+        tl.store(best_slots + place, slot, mask=keep)
+    tl.debug_barrier()
+    rank_and_write(
+        best_keys, best_scores, best_slots, kept, has_nudge, b, tl.program_id(1) * OWN,
+        tl.num_programs(1) * OWN, rows, finished, history,
+        start_array, start_bits, start_exceptions, start_kind, start_shift, start_gap,
+        tokens, token_bits, bitmaps, ranks, rank_mask, words, rank_words, BY_SLOT, search_steps,
+        next_array, next_bits, next_exceptions, next_kind, next_shift, next_gap, leaf_first,
+        first_entry, tile_starts, slots_each, tile_size,
+        out_tokens, out_scores, out_keys, out_rows, out_parents, out_finished, out_count,
+        M, V, W, T, last, ragged, T_UP, OWN, OTHERS,
+    )  # fmt: skip

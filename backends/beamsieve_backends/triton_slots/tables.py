@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from beamsieve.index import Index
 
 LARGEST_WIDTH = 4096
-DENSE_UP_TO = 1.5
+DENSE_UP_TO = 2.5
 """A sparse table goes to the device as a dense one if that takes at most so many times its bytes: a
 full projection then finds its valid tokens without a search."""
 _KINDS = {"plain": 0, "identity": 1, "sampled": 2}

@@ -18,8 +18,6 @@ WRITTEN = 1 << 16
 """The most logits of a request that are written out, and read again where they may matter."""
 WRITTEN_IN_ALL = 1 << 26
 """The same of a batch: 256 MiB. It alone makes a result's last bits depend on the batch's size."""
-RANKED_UP_TO = 1024
-"""The widest step whose beams one program ranks."""
 PROCESSORS = 132
 """How many programs are enough to fill a large GPU; only speed depends on it."""
 
@@ -39,8 +37,8 @@ TUNING: dict[str, dict[str, Any]] = {
         "few": {"narrow": 64, "wide": 128},
         "many": {"narrow": 128, "wide": 256},
     },
-    "finish_few": {"OWN": 128, "OTHERS": 32, "warps": 8},
-    "finish_many": {"OWN": 512, "OTHERS": 32, "warps": 16},
+    "finish_few": {"OWN": 32, "OTHERS": 128, "warps": 8},
+    "finish_many": {"OWN": 32, "OTHERS": 256, "warps": 8},
 }
 """Block shapes that were fast on an H200. Those that decide the order of a sum follow from a
 request's own shape (few or many beams), never from the batch, so that no result does either; of
