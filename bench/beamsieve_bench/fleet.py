@@ -27,6 +27,7 @@ from beamsieve.models.losses import spelling_loss
 from beamsieve.models.model import Model
 from beamsieve.models.sequences import ItemSids, Sequences
 from beamsieve.models.settings import TrainingSettings
+from beamsieve.models.validity import ValidTokens
 from beamsieve_bench.fleet_data import Bucket, buckets, held_batches, thinned
 
 
@@ -72,6 +73,7 @@ class Trainee:
         empty = np.full((1, everything.shape[1]), -1)
         self.sids = torch.from_numpy(np.concatenate([everything, empty])).to(self.device)
         self.buckets = buckets(learnt, settings.batch, self.device)
+        self.valid = ValidTokens(sids, self.device) if settings.validity else None
         self.held = held_batches(held, self.sids, model.config.longest)
         parameters = list(model.parameters())
         capturable = {"fused": True, "capturable": True} if self.stream else {}
@@ -194,6 +196,8 @@ class Trainee:
             teacher=taught,
             teacher_share=settings.teacher_share,
         ) * (numbers.numel() / kept)
+        if self.valid is not None:
+            loss = loss + settings.validity * self.valid.cost(self.model, batch)
         self.optimizer.zero_grad(set_to_none=True)
         torch.autograd.backward(loss)
         nn.utils.clip_grad_norm_(self.model.parameters(), 1.0, foreach=True)

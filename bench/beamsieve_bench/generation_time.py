@@ -33,7 +33,6 @@ from beamsieve.models.sequences import ItemSids
 from beamsieve_bench.quality_data import QualityData, load
 
 SIZES = {
-    # As letter-beauty is trained.
     # A backbone as in production, and the published light decoder: 2 layers of width 256.
     "large": ModelConfig(width=768, layers=8, heads=8, decoder_width=256, decoder_layers=2),
     # As letter-beauty is trained.
@@ -91,7 +90,6 @@ def measure(
     """One row of the table; milliseconds. ``kernel``: Deco's spelling kernel."""
     config = replace(SIZES[size], architecture=architecture)
     timed = Timed(data, config, dtype, backend)
-    kernel = kernel and architecture == "deco"
     score = BeamScorer(timed.model, timed.read(batch), kernel)
     graph = timed.engine.capabilities.graph
     _check(timed, score, width, graph, backend)
@@ -185,6 +183,17 @@ def _most_users(timed: Timed, width: int, kernel: bool) -> dict[str, float]:
     return best
 
 
+def _models(names: list[str], kernel: bool) -> list[tuple[Architecture, bool]]:
+    """What is timed: every architecture, and Deco once more with its kernel where that is asked."""
+    found: list[tuple[Architecture, bool]] = []
+    for name in ARCHITECTURES:
+        if name in names:
+            found.append((name, False))
+            if kernel and name == "deco":
+                found.append((name, True))
+    return found
+
+
 def main(arguments: list[str] | None = None) -> None:
     """Run the benchmark from the command line."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
@@ -196,7 +205,10 @@ def main(arguments: list[str] | None = None) -> None:
     parser.add_argument("--sizes", default=",".join(SIZES))
     parser.add_argument("--dtypes", default="bfloat16,float32")
     parser.add_argument("--rounds", type=int, default=30, help="behind each median")
-    parser.add_argument("--kernel", action="store_true", help="Deco's spelling kernel, on a GPU")
+    parser.add_argument("--models", default=",".join(ARCHITECTURES))
+    parser.add_argument(
+        "--kernel", action="store_true", help="Deco with its spelling kernel as well, on a GPU"
+    )
     parser.add_argument("--out", type=Path, help="folder for generation.json")
     asked = parser.parse_args(arguments)
     torch.set_float32_matmul_precision("high")
@@ -205,10 +217,9 @@ def main(arguments: list[str] | None = None) -> None:
     rows = []
     for size in asked.sizes.split(","):
         for dtype in asked.dtypes.split(","):
-            for name in ARCHITECTURES:
+            for name, kernel in _models(asked.models.split(","), asked.kernel):
                 shape = (asked.batch, asked.beams)
-                rest = (asked.backend, asked.kernel, asked.rounds)
-                row = measure(data, size, name, dtype, *shape, *rest)
+                row = measure(data, size, name, dtype, *shape, asked.backend, kernel, asked.rounds)
                 rows.append(row)
                 print(json.dumps(row), flush=True)
                 if asked.out:  # after every row: a run that is cut short leaves what it has

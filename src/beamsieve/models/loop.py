@@ -22,6 +22,7 @@ from beamsieve.models.progress import Bar
 from beamsieve.models.resuming import Progress
 from beamsieve.models.sequences import ItemSids, Sequences
 from beamsieve.models.settings import Stopped, TrainingSettings
+from beamsieve.models.validity import ValidTokens
 
 _log = logging.getLogger("beamsieve")
 
@@ -47,6 +48,7 @@ class Run:
         self.optimizer = _optimizer(self.model, settings)
         self.longest = model.config.longest
         self.teacher = None if teacher is None else teacher.to(settings.device).eval()
+        self.valid = ValidTokens(sids, settings.device) if settings.validity else None
         self.unread = 1 if torch.device(settings.device).type == "cpu" else _UNREAD
         self.training, held = hold_out(
             sequences, settings.validation_share, settings.seed, self.longest
@@ -111,7 +113,7 @@ class Run:
         settings = self.settings
         for group in self.optimizer.param_groups:
             group["lr"] = settings.learning_rate * min(1.0, step / settings.warm_up_steps)
-        loss = self._loss(self.model, batch, settings.label_smoothing, self.teacher)
+        loss = self._loss(self.model, batch, settings.label_smoothing, self.teacher, self.valid)
         self.optimizer.zero_grad(set_to_none=True)
         torch.autograd.backward(loss)
         nn.utils.clip_grad_norm_(self.model.parameters(), 1.0)
@@ -164,6 +166,7 @@ class Run:
         batch: Batch,
         label_smoothing: float = 0.0,
         teacher: Model | None = None,
+        valid: ValidTokens | None = None,
     ) -> Tensor:
         device = torch.device(self.settings.device).type
         batch = batch.to(self.settings.device)
@@ -173,13 +176,15 @@ class Run:
             if teacher is not None:
                 with torch.no_grad():
                     taught = teacher.logits(batch)
-        return spelling_loss(
+            beside = None if valid is None else valid.cost(model, batch)
+        loss = spelling_loss(
             logits,
             batch.targets,
             label_smoothing=label_smoothing,
             teacher=taught,
             teacher_share=self.settings.teacher_share,
         )
+        return loss if beside is None else loss + self.settings.validity * beside
 
 
 def _optimizer(model: Model, settings: TrainingSettings) -> torch.optim.AdamW:

@@ -28,6 +28,8 @@ class TrainingSettings:
         label_smoothing: share of every target spread over its whole codebook.
         teacher_share: α, the share of every target that a teacher's distribution makes up, where
             there is a teacher.
+        validity: weight of what probability costs that no item can have, under prefixes drawn from
+            the whole catalog (:mod:`beamsieve.models.validity`); 0 for none.
         drop_history: chance that an item of a history is left out of one epoch.
         average: decay per step of the moving average of the weights, which is what is validated
             and saved.
@@ -52,6 +54,7 @@ class TrainingSettings:
     weight_decay: float = 0.01
     label_smoothing: float = 0.0
     teacher_share: float = 0.5
+    validity: float = 0.0
     drop_history: float = 0.5
     average: float = 0.99
     patience: int = 15
@@ -76,6 +79,8 @@ class TrainingSettings:
                 f"learning_rate is {self.learning_rate} and weight_decay {self.weight_decay}; "
                 "the first must be above 0, the second not below, and both finite."
             )
+        if not 0 <= self.validity < math.inf:
+            raise InputError(f"validity is {self.validity}; give a weight from 0 on.")
         if self.minutes is not None and not self.minutes > 0:
             raise InputError(f"minutes is {self.minutes}; give more than 0, or None for no limit.")
         if not 0 <= self.seed < 1 << 32:

@@ -14,6 +14,7 @@ from beamsieve.models.wide.kernels import (
     context_attention,
     norm_rows,
     own_attention,
+    second_rows,
 )
 from beamsieve.models.wide.launch import INTERPRETED, cdiv, launch, power_of_two
 
@@ -190,3 +191,16 @@ def advance(
         T=t, LENGTH=length, N=codes.shape[1], N_UP=power_of_two(codes.shape[1]),
     )  # fmt: skip
     return ids, first_ids, x
+
+
+def second(tokens: Tensor, hidden: Tensor, length: int) -> tuple[Tensor, Tensor]:
+    """``laws.second``."""
+    batch, beams = tokens.shape[:2]
+    rows, width = batch * beams, hidden.shape[1]
+    ids = torch.empty(rows, length, dtype=torch.int32, device=hidden.device)
+    out = torch.empty(rows, width, dtype=hidden.dtype, device=hidden.device)
+    launch(
+        second_rows, rows, tokens.contiguous(), hidden, ids, out, len(hidden) // batch - 1, beams,
+        LENGTH=length, N=width, N_UP=power_of_two(width),
+    )  # fmt: skip
+    return ids, out

@@ -230,3 +230,19 @@ def advance_rows(
     n = tl.arange(0, N_UP)
     code = tl.load(codes + token * N + n, mask=n < N)
     tl.store(x + r * N + n, code, mask=n < N)
+
+
+@triton.jit
+def second_rows(
+    tokens, hidden, ids, out, V, M,
+    LENGTH: tl.constexpr, N: tl.constexpr, N_UP: tl.constexpr,
+):  # fmt: skip
+    """Rows behind the first token where all first tokens were computed; law: ``laws.second``."""
+    r = tl.program_id(0).to(tl.int64)
+    root = (r // M) * (1 + V)
+    own = root + 1 + tl.maximum(tl.load(tokens + r).to(tl.int64), 0)
+    tl.store(ids + r * LENGTH, root.to(tl.int32))
+    tl.store(ids + r * LENGTH + 1, own.to(tl.int32))
+    n = tl.arange(0, N_UP)
+    state = tl.load(hidden + own * N + n, mask=n < N)
+    tl.store(out + r * N + n, state, mask=n < N)

@@ -90,6 +90,37 @@ def advance(
     return ids, first_ids
 
 
+def all_first(batch: int, vocabulary: int, length: int, device: torch.device) -> Tensor:
+    """Block ids int32 [B * (1 + V), L] of each request's start and of all its first tokens.
+
+    Row 0 of a request is its start, row 1 + v its start and token v; each row has a block of its
+    own. Two ids count. The start attends to its own block twice, which is as good as once.
+    """
+    own = torch.arange(batch * (1 + vocabulary), dtype=torch.int32, device=device)
+    ids = own[:, None].repeat(1, length)
+    ids[:, 0] = own - own % (1 + vocabulary)
+    return ids
+
+
+def second(tokens: Tensor, hidden: Tensor, length: int) -> tuple[Tensor, Tensor]:
+    """The rows behind the first token, where those of all first tokens were computed.
+
+    Args:
+        tokens: [B, M, 1]; -1 where there is none, whose row may be any.
+        hidden: [B * (1 + V), d], as ``all_first`` has them.
+        length: L.
+
+    Returns:
+        block ids int32 [B * M, L], of which two count, and hidden states [B * M, d].
+    """
+    batch, beams = tokens.shape[:2]
+    first = torch.arange(batch, device=hidden.device)[:, None] * (len(hidden) // batch)
+    own = (first + 1 + tokens[:, :, 0].clamp(min=0)).view(-1)
+    ids = own.int()[:, None].repeat(1, length)
+    ids[:, 0] = first.expand(-1, beams).reshape(-1)
+    return ids, hidden[own]
+
+
 def per_beam(queries: Tensor, keys: Tensor, values: Tensor, lengths: Tensor | None) -> Tensor:
     """Cross-attention as generic libraries see it: every row with a copy of its request's context.
 

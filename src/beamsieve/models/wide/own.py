@@ -8,7 +8,8 @@ The ways differ in what a reordering of beams moves, and in what a step reads an
 - ``paged``: keys and values in blocks that stay where they are; only ids are copied (section 4.3).
 - ``in_place``: the products of all steps are the blocks, so nothing is written at all; and the
   first layer, whose input is the last token's embedding alone, is looked up by token: its product,
-  and up to the first token everything before the cross-attention.
+  and up to the first token everything before the cross-attention. Where the first step keeps all
+  tokens there are, the rows behind them are computed beside the start's, in one pass for both.
 - ``plain``: as ``in_place``, in PyTorch.
 """
 
@@ -35,6 +36,8 @@ class OwnAttention(ABC):
         capacity: rows of all steps of a search together.
     """
 
+    all_first = False
+    """Whether ``begin`` is for the start and all first tokens at once (``laws.all_first``)."""
     first_layer = 0
     """The first layer whose product must be made; the ones before are looked up."""
 
@@ -64,6 +67,10 @@ class OwnAttention(ABC):
         """
         before, self.t, self.rows = self.rows, self.t + 1, parents.numel()
         return self._reordered(tokens, parents, before)
+
+    def second(self, tokens: Tensor, hidden: Tensor) -> Tensor:
+        """Hidden states [B * M, d] behind tokens [B, M, 1], out of those of all first tokens."""
+        raise NotImplementedError
 
     @abstractmethod
     def _opened(self) -> None:
@@ -200,14 +207,43 @@ class InPlaceOwn(PagedOwn):
     parts = 3
     first_layer = 1
 
-    def __init__(self, weights: WideWeights, capacity: int, kind: OwnKind = "in_place") -> None:
+    def __init__(
+        self, weights: WideWeights, capacity: int, kind: OwnKind = "in_place", all_first: int = 0
+    ) -> None:
         self.kind = kind
         super().__init__(weights, capacity)
+        self.all_first = bool(all_first)
+        if all_first:
+            self._all_ids = laws.all_first(
+                all_first, weights.codebooks[0], self.length, weights.device
+            )
+
+    def begin(self, batch: int) -> Tensor:
+        """As ever; or the start and all first tokens, whose inputs are looked up."""
+        if not self.all_first:
+            return super().begin(batch)
+        self.t, self.rows, self._first, self._ids = 2, len(self._all_ids), 0, self._all_ids
+        return self.weights.start
+
+    def second(self, tokens: Tensor, hidden: Tensor) -> Tensor:
+        """Their rows."""
+        made = laws.second
+        if self.kind != "plain":
+            from beamsieve.models.wide import calls
+
+            made = calls.second
+        self._ids, rows = made(tokens, hidden, self.length)
+        # The blocks of all first tokens stay, whichever are alive; the next rows' follow them.
+        self.rows, self._first = len(rows), len(hidden) - len(rows)
+        return rows
 
     def opened(self) -> tuple[Tensor, Tensor] | None:
         """Up to the first token they depend on it alone."""
         if self.t > 2:
             return None
+        if self.all_first:
+            x, asked = self.weights.opened
+            return x.repeat(self.rows // len(x), 1), asked.repeat(self.rows // len(x), 1)
         ids = self._first_ids[:, self.t - 1].contiguous()
         x, asked = self.weights.opened
         return x.index_select(0, ids), asked.index_select(0, ids)
@@ -231,10 +267,12 @@ class InPlaceOwn(PagedOwn):
         return calls.in_place(blocks, ids, self.t).view(self.rows, -1)
 
 
-def own_attention(weights: WideWeights, capacity: int, kind: OwnKind) -> OwnAttention:
-    """The way of that name."""
+def own_attention(
+    weights: WideWeights, capacity: int, kind: OwnKind, all_first: int = 0
+) -> OwnAttention:
+    """The way of that name; ``all_first`` requests begin with all first tokens where it can."""
     if kind == "paged":
         return PagedOwn(weights, capacity)
     if kind in ("in_place", "plain"):
-        return InPlaceOwn(weights, capacity, kind)
+        return InPlaceOwn(weights, capacity, kind, all_first)
     return DenseOwn(weights, capacity, kind)

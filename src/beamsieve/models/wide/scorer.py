@@ -87,7 +87,12 @@ class WideScorer:
         )
         capacity = batch * (1 + prefix + sum(self.widths[:-1]))
         self.taken: dict[str, str] = {}
-        self._own = own_attention(weights, capacity, self._choose_own(own, kernels))
+        # A first step that keeps all tokens there are decides nothing: the rows behind them are
+        # computed beside the start's.
+        all_first = prefix == 0 and self.widths[0] >= weights.codebooks[0]
+        self._own = own_attention(
+            weights, capacity, self._choose_own(own, kernels), batch if all_first else 0
+        )
         self._context = (
             context
             if callable(context)
@@ -95,7 +100,7 @@ class WideScorer:
         )
         self._next = self._read = 0
         self._search: object = None
-        self._hidden = weights.start
+        self._hidden = self._all = weights.start
 
     def _choose_own(self, own: OwnChoice, kernels: bool) -> OwnKind:
         _known("own", own, OWN_KINDS)
@@ -188,12 +193,17 @@ class WideScorer:
         search = getattr(beams, "search", None)
         if step != self._next or search is not self._search:
             # A search begins, at the root or behind a prefix.
-            self._hidden = self._forward(self._own.begin(batch))
+            self._all = self._hidden = self._forward(self._own.begin(batch))
+            if self._own.all_first:
+                self._hidden = self._all.view(batch, -1, self._all.shape[1])[:, 0].contiguous()
             self._read = 1
         while self._read < step:
             # One token per step; more only where the search began with a prefix.
             spelt = as_tensor(beams.tokens, self.weights.device)[:, :, : self._read].contiguous()
-            self._hidden = self._forward(self._own.advance(spelt, parents))
+            if self._read == 1 and self._own.all_first:
+                self._hidden = self._own.second(spelt, self._all)
+            else:
+                self._hidden = self._forward(self._own.advance(spelt, parents))
             self._read += 1
         self._next, self._search = step + 1, search
         return self._hidden.view(batch, places, -1), self.weights.heads[step - 1]
