@@ -69,6 +69,8 @@ def test_all_kernels_compile(architecture, dtype, monkeypatch):
         calls.context(queries[..., :64], kept[:, :, 0], kept[:, :, 1], ids[:2, 0], few)
     tokens = torch.zeros(2, 32, 2, dtype=torch.int32)
     calls.advance(tokens, torch.zeros(2, 32, dtype=torch.int64), ids, ids[0], 100, x)
+    calls.second(tokens[:, :, :1], x[:34], 4)
     assert set(compiled) == {
         "own_attention", "coalesced_attention", "context_attention", "norm_rows", "advance_rows",
+        "second_rows",
     }  # fmt: skip

@@ -12,6 +12,8 @@ from beamsieve.models.wide.config import check_codebooks
 from .wide_given import CODEBOOKS, first_beams, next_beams, small, some_sids, spelt
 
 WIDTHS = (4, 6, 3, 2)
+ALL_FIRST = (7, 6, 3, 2)
+"""The first step keeps every token there is, and has places left."""
 
 
 def difference(found, expected):
@@ -21,20 +23,23 @@ def difference(found, expected):
 @torch.no_grad()
 @pytest.mark.parametrize("own", ["plain", "generic"])
 @pytest.mark.parametrize("context", ["plain", "per_beam"])
-@pytest.mark.parametrize(("batch", "layers", "head_width"), [(1, 1, 64), (3, 2, 128)])
-def test_decode_equals_the_naive_decoder(own, context, batch, layers, head_width):
+@pytest.mark.parametrize(
+    ("batch", "layers", "head_width", "widths"),
+    [(1, 1, 64, WIDTHS), (3, 2, 128, WIDTHS), (2, 3, 64, ALL_FIRST), (2, 1, 64, ALL_FIRST)],
+)
+def test_decode_equals_the_naive_decoder(own, context, batch, layers, head_width, widths):
     model = small(layers=layers, head_width=head_width, heads=2)
     weights = weights_of(model, torch.float32)
-    score = WideScorer(weights, batch, WIDTHS, 7, own=own, context=context)
+    score = WideScorer(weights, batch, widths, 7, own=own, context=context)
     for _ in range(2):  # one scorer serves one search after the other
         lengths = torch.randint(0, 6, (batch,))
         reading = model.read(some_sids(batch, 5), lengths)
         score.load(reading.context, reading.lengths)
         beams = first_beams(batch)
-        for step, width in enumerate(WIDTHS, 1):
+        for step, width in enumerate(widths, 1):
             hidden, head = score(step, beams)
             expected = spelt(model, reading, beams.tokens) @ model.heads[step - 1].weight.T
-            live = beams.tokens[..., -1:].ge(0).all(-1) if step > 1 else beams.parents < 0
+            live = beams.tokens.ge(0).all(-1)  # no parent of theirs was empty
             assert difference((hidden @ head.T)[live], expected[live]) < 2e-6, step
             beams = next_beams(beams, width, CODEBOOKS[step - 1])
 
@@ -51,7 +56,7 @@ def test_half_precision_stays_near(dtype):
         hidden, head = score(step, beams)
         assert hidden.dtype == dtype
         expected = spelt(model, reading, beams.tokens) @ model.heads[step - 1].weight.T
-        live = beams.tokens[..., -1:].ge(0).all(-1) if step > 1 else beams.parents < 0
+        live = beams.tokens.ge(0).all(-1)  # no parent of theirs was empty
         assert difference((hidden @ head.T)[live], expected[live]) < 0.03
         beams = next_beams(beams, width, CODEBOOKS[step - 1])
 
@@ -68,7 +73,7 @@ def test_two_to_eight_levels(codebooks):
     for step, width in enumerate(widths, 1):
         hidden, head = score(step, beams)
         expected = spelt(model, reading, beams.tokens) @ model.heads[step - 1].weight.T
-        live = beams.tokens[..., -1:].ge(0).all(-1) if step > 1 else beams.parents < 0
+        live = beams.tokens.ge(0).all(-1)  # no parent of theirs was empty
         assert difference((hidden @ head.T)[live], expected[live]) < 2e-6
         beams = next_beams(beams, width, codebooks[step - 1])
 

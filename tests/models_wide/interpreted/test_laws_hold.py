@@ -103,16 +103,32 @@ def test_block_tables_and_embeddings():
     assert torch.equal(x, codes[tokens[..., -1].clamp(min=0).long()].view(6, -1))
 
 
+def test_rows_behind_the_first_token_are_taken_from_all():
+    tokens = torch.randint(0, 5, (2, 3, 1), dtype=torch.int32)
+    tokens[1, 2] = -1
+    hidden = torch.randn(2 * 6, 48).half()
+    ids, rows = calls.second(tokens, hidden, LENGTH)
+    wanted, rows_wanted = laws.second(tokens, hidden, LENGTH)
+    assert torch.equal(ids[:, :2], wanted[:, :2])
+    assert torch.equal(rows, rows_wanted)
+    assert torch.equal(ids[:3, 1] - 1, tokens[0, :, 0])
+    assert ids[3:, 0].tolist() == [6, 6, 6]
+
+
 @torch.no_grad()
-@pytest.mark.parametrize("own", ["coalesced", "fused", "paged", "in_place"])
-def test_a_whole_decode(own):
+@pytest.mark.parametrize(
+    ("own", "first"),
+    [("coalesced", 3), ("fused", 3), ("paged", 3), ("in_place", 3), ("in_place", 6)],
+)
+def test_a_whole_decode(own, first):
+    widths = (first, 2, 2)
     codebooks = (5, 7, 4)
     config = WideConfig(width=32, layers=2, feed=48, encoder_heads=2, longest=6)
     model = Wide(config, codebooks).eval()
     context = torch.randn(2, 3, 32)
-    plain = WideScorer(weights_of(model, torch.float32), 2, (3, 2, 2), 3, own="plain")
+    plain = WideScorer(weights_of(model, torch.float32), 2, widths, 3, own="plain")
     kernels = WideScorer(
-        weights_of(model, torch.float16, kernels=True), 2, (3, 2, 2), 3, own=own, context="triton"
+        weights_of(model, torch.float16, kernels=True), 2, widths, 3, own=own, context="triton"
     )
     plain.load(context)
     kernels.load(context)
@@ -122,7 +138,7 @@ def test_a_whole_decode(own):
         parents = torch.full((2, 1), -1)
 
     beams = Beams()
-    for step, width in enumerate((3, 2, 2), 1):
+    for step, width in enumerate(widths, 1):
         near(kernels(step, beams)[0], plain(step, beams)[0], torch.bfloat16)
         places = beams.parents.shape[1]
         beams.parents = torch.randint(0, places, (2, width))
