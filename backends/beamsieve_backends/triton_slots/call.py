@@ -129,7 +129,7 @@ class Call:
     def finish(self, held: int) -> dict[str, Any]:
         """The block shapes of a kernel that ranks and writes, and holds so many numbers before."""
         shape = dict(TUNING["finish_few" if self.W <= 128 else "finish_many"])
-        shape["warps"] = max(shape["warps"], min(16, held // 256))
+        shape["warps"] = max(shape["warps"], min(16, held // shape.pop("held_by_warp")))
         return shape | {"T_UP": max(8, power_of_two(self.t))}
 
     def _new_beams(self) -> NewBeams:

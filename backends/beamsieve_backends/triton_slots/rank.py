@@ -197,7 +197,8 @@ def rank_and_write(
 
 @triton.jit(do_not_specialize=[
     "start_kind", "start_shift", "start_gap", "token_bits", "rank_mask", "words", "rank_words",
-    "child", "search_steps", "next_kind", "next_shift", "next_gap", "M", "V", "W", "T", "last", "ragged", "CAPACITY",
+    "child", "search_steps", "next_kind", "next_shift", "next_gap", "M", "V", "W", "T", "last",
+    "ragged", "CAPACITY",
 ])  # fmt: skip
 def write_best(
     keys, scores, count,
@@ -216,7 +217,8 @@ def write_best(
         tl.extra.cuda.gdc_launch_dependents()
     b = tl.program_id(0).to(tl.int64)
     rank_and_write(
-        keys + b * CAPACITY, scores + b * CAPACITY, rows, tl.load(count + b), 1, b, tl.program_id(1) * OWN, tl.num_programs(1) * OWN, rows, finished, history,
+        keys + b * CAPACITY, scores + b * CAPACITY, rows, tl.load(count + b), 1, b,
+        tl.program_id(1) * OWN, tl.num_programs(1) * OWN, rows, finished, history,
         start_array, start_bits, start_exceptions, start_kind, start_shift, start_gap,
         tokens, token_bits, bitmaps, ranks, rank_mask, words, rank_words, child, search_steps,
         next_array, next_bits, next_exceptions, next_kind, next_shift, next_gap, leaf_first,

@@ -53,9 +53,9 @@ def selective(call: Call) -> NewBeams:
     typical = M * table.slots + int(1.25 * M * table.typical_tiles) * table.tile
     chunk = 1024 if typical <= 1024 else 4096 if typical <= 4096 else 8192
     launch(
-        finish_slots, (B, call.finishers), call.beams.scores, slot_logits, slot_tokens, beam_peak, beam_sum,
-        tile_starts, tile_beam, tile_peak, tile_sum, first_entry, call.bonus, call.nudge, tops,
-        log_sums, keys, scores, best_keys, best_scores, best_slots,
+        finish_slots, (B, call.finishers), call.beams.scores, slot_logits, slot_tokens, beam_peak,
+        beam_sum, tile_starts, tile_beam, tile_peak, tile_sum, first_entry, call.bonus, call.nudge,
+        tops, log_sums, keys, scores, best_keys, best_scores, best_slots,
         *call.writing(int(BY_SLOT)), call.slack,
         capacity, max(1, most_tiles), table.slots, table.tile, int(most_tiles > 0),
         call.has_bonus, call.has_nudge,

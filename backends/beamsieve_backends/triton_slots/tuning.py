@@ -37,8 +37,8 @@ TUNING: dict[str, dict[str, Any]] = {
         "few": {"narrow": 64, "wide": 128},
         "many": {"narrow": 128, "wide": 256},
     },
-    "finish_few": {"OWN": 32, "OTHERS": 128, "warps": 8},
-    "finish_many": {"OWN": 32, "OTHERS": 256, "warps": 8},
+    "finish_few": {"OWN": 32, "OTHERS": 128, "warps": 8, "held_by_warp": 512},
+    "finish_many": {"OWN": 32, "OTHERS": 256, "warps": 8, "held_by_warp": 512},
 }
 """Block shapes that were fast on an H200. Those that decide the order of a sum follow from a
 request's own shape (few or many beams), never from the batch, so that no result does either; of
