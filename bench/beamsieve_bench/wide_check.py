@@ -156,6 +156,11 @@ def check_rest(workload: WideWorkload, device: str, dtype: torch.dtype) -> dict[
         raise GateError("the block tables behind a reordering differ")
     if not torch.equal(inputs, codes[tokens[..., -1].clamp(min=0).long()].view(-1, size)):
         raise GateError("the new tokens' embeddings differ")
+    hidden = torch.randn(batch * (1 + vocabulary), size, device=device).to(dtype)
+    second, rows = calls.second(tokens[..., :1], hidden, 4)
+    second_law, rows_law = laws.second(tokens[..., :1], hidden, 4)
+    if not torch.equal(second[:, :2], second_law[:, :2]) or not torch.equal(rows, rows_law):
+        raise GateError("the rows behind the first token differ")
     return _within(found, dtype)
 
 
