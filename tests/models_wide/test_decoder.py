@@ -1,5 +1,7 @@
 """The model on an engine: any batch through a few sizes, and what fills them up."""
 
+from typing import Any, cast
+
 import numpy as np
 import pytest
 import torch
@@ -108,3 +110,31 @@ def test_what_was_taken_is_said_and_what_cannot_run_is_refused(engine):
         decoder.search(reading.context, reading.lengths)
     with pytest.raises(InputError, match="as many lengths"):
         decoder.search(reading.context[:2], reading.lengths)
+    with pytest.raises(InputError, match="products is 'int8'"):
+        WideDecoder(model, engine, WIDTHS, 7, products=cast(Any, "int8"))
+    with pytest.raises(InputError, match="width must be an integer, not 'a'"):
+        WideDecoder(model, engine, cast(Any, (4, "a", 4, 4)), 7)
+    one = reading.context[:2]
+    for context, lengths, said in [
+        (one[0], None, r"context is \(7, 32\) of torch.float32; give floating"),
+        (one.long(), None, "of torch.int64; give floating-point numbers"),
+        ("text", None, "no array"),
+        (one, [1, 8], "lengths go from 1 to 8; of 7 context tokens"),
+        (one, [0, 7], "lengths go from 0 to 7"),
+        (one, [1.0, 2.0], "one whole number per request"),
+    ]:
+        with pytest.raises(InputError, match=said):
+            decoder.search(context, lengths)
+
+
+def test_contexts_may_come_as_numpy_arrays_and_lengths_as_a_list(engine):
+    model = small()
+    reading = reading_of(model, 2)
+    decoder = WideDecoder(model, engine, WIDTHS, 7, sizes=(2,))
+    found = decoder.decode(reading.context.detach().numpy(), [2, 7], 5)
+    assert hits(found) == hits(decoder.decode(reading.context, torch.tensor([2, 7]), 5))
+
+
+def test_float8_products_take_bfloat16_by_themselves(engine):
+    decoder = WideDecoder(small(), engine, WIDTHS, 7, sizes=(2,), products="float8")
+    assert decoder.weights.dtype == torch.bfloat16

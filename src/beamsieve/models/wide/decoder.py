@@ -90,22 +90,25 @@ class WideDecoder:
                 f"The model spells codebooks of {model.codebooks} tokens, the index has "
                 f"{tuple(engine.index.codebooks)}; use the index that the model was trained on."
             )
-        if not sizes or list(sizes) != sorted(set(sizes)) or sizes[0] < 1:
-            raise InputError(f"sizes are {tuple(sizes)}; give ascending numbers from 1.")
+        whole = all(isinstance(size, int) for size in sizes)
+        if not sizes or not whole or list(sizes) != sorted(set(sizes)) or sizes[0] < 1:
+            raise InputError(f"sizes are {tuple(sizes)}; give ascending whole numbers from 1.")
         device = torch.device(engine.device)
         kernels, why = _kernels(attention, device, dtype)
+        if dtype is None and products == "float8":
+            dtype = torch.bfloat16
         if dtype is None:
             dtype = torch.bfloat16 if kernels or device.type == "cuda" else torch.float32
         self._graph, graphs = _graphs(graph, engine)
         self.engine = engine
-        self.widths = tuple(int(width) for width in widths)
+        self.widths = tuple(widths)
         self.columns = columns
         self.sizes = tuple(int(size) for size in sizes)
         self.weights = weights_of(
             model.to(device).eval(), dtype, products=products, kernels=kernels
         )
         self._ways: tuple[OwnChoice, ContextChoice] = (own, context)
-        self._scorers: dict[int, tuple[WideScorer, threading.Lock]] = {}
+        self._scorers: dict[int, tuple[WideScorer, _OneSearch]] = {}
         self._lock = threading.Lock()
         first = self._scorer(self.sizes[0])[0]
         self.taken = Taken(
@@ -113,18 +116,22 @@ class WideDecoder:
         )
 
     def search(
-        self, context: Tensor, lengths: Tensor | None = None, requests: Sequence[Any] | None = None
+        self, context: Any, lengths: Any = None, requests: Sequence[Any] | None = None
     ) -> Beams:
         """The beams of one batch, filled up to the next size: the first B requests are the batch's.
 
         Args:
-            context: [B, c, d] with c at most ``columns``, B at most the largest size.
-            lengths: int [B]; how many context tokens of each are real; all when None.
+            context: [B, c, d] with c at most ``columns``, B at most the largest size; a tensor, or
+                anything that ``torch.as_tensor`` takes.
+            lengths: int [B]; how many context tokens of each are real, from 1 to c; all when None.
+                On a GPU, where reading them would have to wait for it, what lies outside counts as
+                the nearest number inside.
             requests: the targeting of each, as in :meth:`beamsieve.Engine.begin`.
 
         Raises:
             InputError: more requests than the largest size, or what does not fit them.
         """
+        context, lengths = _tensors(context, lengths)
         batch, given = len(context), context.shape[1]
         size = next((size for size in self.sizes if size >= batch), None)
         if size is None or not batch:
@@ -139,20 +146,25 @@ class WideDecoder:
         real = torch.cat([real, real.new_ones(dead)])
         asked = None if requests is None else [*requests, *[None] * dead]
         scorer, alone = self._scorer(size)
+        device = self.weights.device
         with alone:
-            scorer.load(context.to(self.weights.device), real.to(self.weights.device))
-            return self.engine.search(
+            alone.wait(device)
+            scorer.load(context.to(device), real.to(device))
+            beams = self.engine.search(
                 scorer, self.widths, batch=size, requests=asked, graph=self._graph
             )
+            alone.done(device)
+        return beams
 
     def decode(
         self,
-        context: Tensor,
-        lengths: Tensor | None = None,
+        context: Any,
+        lengths: Any = None,
         k: int = 10,
         requests: Sequence[Any] | None = None,
     ) -> list[RequestHits]:
         """The ``k`` best items of each request; arguments as in ``search``, for any batch."""
+        context, lengths = _tensors(context, lengths)
         found: list[RequestHits] = []
         for start in range(0, len(context), self.sizes[-1]):
             part = slice(start, min(start + self.sizes[-1], len(context)))
@@ -164,15 +176,68 @@ class WideDecoder:
             found += self.engine.results(beams, k)[: part.stop - part.start]
         return found
 
-    def _scorer(self, size: int) -> tuple[WideScorer, threading.Lock]:
+    def _scorer(self, size: int) -> tuple[WideScorer, _OneSearch]:
         with self._lock:
             if size not in self._scorers:
                 own, context = self._ways
                 made = WideScorer(
                     self.weights, size, self.widths, self.columns, own=own, context=context
                 )
-                self._scorers[size] = (made, threading.Lock())
+                self._scorers[size] = (made, _OneSearch())
             return self._scorers[size]
+
+
+class _OneSearch:
+    """One search at a time in a scorer's buffers: of the host's threads, and of a GPU's streams."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._done: torch.cuda.Event | None = None
+
+    def __enter__(self) -> None:
+        self._lock.acquire()
+
+    def __exit__(self, *_: object) -> None:
+        self._lock.release()
+
+    def wait(self, device: torch.device) -> None:
+        """The caller's stream goes on behind the search before, which another may have begun."""
+        if self._done is not None:
+            torch.cuda.current_stream(device).wait_event(self._done)
+
+    def done(self, device: torch.device) -> None:
+        """The caller's stream has the search."""
+        if device.type == "cuda":
+            self._done = torch.cuda.current_stream(device).record_event(self._done)
+
+
+def _tensors(context: Any, lengths: Any) -> tuple[Tensor, Tensor | None]:
+    """Both as tensors, whose shapes and values on the host fit each other."""
+    try:
+        context = torch.as_tensor(context)
+        lengths = None if lengths is None else torch.as_tensor(lengths)
+    except (TypeError, ValueError, RuntimeError) as error:
+        raise InputError(f"The context or its lengths are no array: {error}") from error
+    if context.ndim != 3 or not context.is_floating_point():
+        raise InputError(
+            f"The context is {tuple(context.shape)} of {context.dtype}; give floating-point numbers"
+            f" [requests, context tokens, width]."
+        )
+    if lengths is None:
+        return context, None
+    if lengths.ndim != 1 or lengths.is_floating_point():
+        raise InputError(
+            f"lengths are {tuple(lengths.shape)} of {lengths.dtype}; give one whole number per "
+            f"request."
+        )
+    if lengths.device.type == "cpu" and len(lengths):
+        least, most = int(lengths.min()), int(lengths.max())
+        if least < 1 or most > context.shape[1]:
+            raise InputError(
+                f"lengths go from {least} to {most}; of {context.shape[1]} context tokens, from 1 "
+                f"to all can be real."
+            )
+    return context, lengths.clamp(1, context.shape[1])
 
 
 def _kernels(attention: str, device: torch.device, dtype: torch.dtype | None) -> tuple[bool, str]:

@@ -14,6 +14,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F  # noqa: N812 - as torch's own documentation names it
 
+from beamsieve.errors import InputError
 from beamsieve.models.wide import laws
 
 ProductKind = Literal["own", "float8"]
@@ -166,5 +167,11 @@ class Float8Products(Products):
 
 
 def make_products(kind: ProductKind, dtype: torch.dtype, *, kernels: bool) -> Products:
-    """The products of that name."""
+    """The products of that name.
+
+    Raises:
+        InputError: there are none.
+    """
+    if kind not in PRODUCT_KINDS:
+        raise InputError(f"products is {kind!r}; it must be one of {', '.join(PRODUCT_KINDS)}.")
     return OwnProducts(kernels=kernels) if kind == "own" else Float8Products(dtype, kernels=kernels)

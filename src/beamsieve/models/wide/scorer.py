@@ -9,6 +9,7 @@ import torch
 import torch.utils.dlpack
 from torch import Tensor
 
+from beamsieve.checks import whole_number
 from beamsieve.errors import InputError
 from beamsieve.models.scorer import SpeltBeams
 from beamsieve.models.wide.context import (
@@ -72,7 +73,7 @@ class WideScorer:
             )
         self.weights = weights
         self.batch = batch
-        self.widths = tuple(int(width) for width in widths)
+        self.widths = tuple(whole_number(width, "width") for width in widths)
         self.columns = columns
         config, kernels = weights.config, weights.products.kernels
         self._shape = (config.heads, config.head_width)
@@ -176,7 +177,7 @@ class WideScorer:
             if lengths is None:
                 self._lengths.fill_(columns)
             else:
-                self._lengths.copy_(lengths)
+                self._lengths.copy_(lengths.clamp(0, columns))  # no kernel reads behind the end
 
     @torch.no_grad()
     def __call__(self, step: int, beams: SpeltBeams) -> tuple[Tensor, Tensor]:

@@ -164,7 +164,10 @@ def _opened(
 
 def _check(model: Wide, dtype: torch.dtype, products: ProductKind, *, kernels: bool) -> None:
     if dtype not in DTYPES:
-        raise InputError(f"dtype is {dtype}; a Wide model serves bfloat16, float16 and float32.")
+        raise InputError(
+            f"dtype is {dtype!r}; a Wide model serves torch.bfloat16, torch.float16 and "
+            f"torch.float32."
+        )
     if kernels and dtype == torch.float32:
         raise InputError(
             "The attention kernels serve bfloat16 and float16, not float32; use attention='plain'."
@@ -172,7 +175,9 @@ def _check(model: Wide, dtype: torch.dtype, products: ProductKind, *, kernels: b
     device = model.start.device
     if products == "float8":
         if dtype != torch.bfloat16:
-            raise InputError(f"float8 products answer in bfloat16; dtype is {dtype}.")
+            raise InputError(
+                f"float8 products answer in bfloat16, not in {dtype}; give dtype=torch.bfloat16."
+            )
         if device.type == "cuda" and torch.cuda.get_device_capability(device) < (8, 9):
             raise InputError(
                 "float8 products need a GPU of compute capability 8.9 or later; use products='own'."
