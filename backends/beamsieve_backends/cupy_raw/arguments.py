@@ -44,7 +44,7 @@ STEP = np.dtype(
             (_LONG, "scratch_stride"),
             (_INT, "beams width decoded vocabulary hidden_size next_ends leaf_bytes bias_type"),
             (_INT, "normalize capacity eligible_words last_level aligned"),
-            (_INT, "list_capacity tile tiles parts slots group warps_per_beam staged"),
+            (_INT, "list_capacity tile tiles parts slots group warps_per_beam opens staged"),
         ),
     ],
     align=True,

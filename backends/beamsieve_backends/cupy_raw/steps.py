@@ -223,29 +223,32 @@ class StepCall:
             group=group,
             warps_per_beam=share,
         )
+        openers = self._openers(M * tiles)
+        shared = BOUND_BYTES
+        if openers == 1:
+            self.fields.update(opens=1)
+            shared += self._opening_bytes()
         values = arguments.structure(arguments.STEP, **self.fields)
         # No more blocks than run at once; they go from beam to beam.
         most = self.device.multiprocessors * BLOCKS_AT_ONCE // B
         blocks = max(1, min(-(-M * share // WARPS), most))
         self.device.launch(
-            "score_tiles", (blocks, B), BOUND_BYTES, values, arguments.CUDA_TYPES[dtype]
+            "score_tiles", (blocks, B), shared, values, arguments.CUDA_TYPES[dtype]
         )
-        self._open(dtype)
+        if openers > 1:  # open_tiles: the candidates of the tiles that reach the bound
+            self.device.launch(
+                "open_tiles",
+                (openers, B),
+                self._opening_bytes(),
+                values,
+                arguments.CUDA_TYPES[dtype],
+            )
 
-    def _open(self, dtype: str) -> None:
-        """open_tiles: the candidates of the tiles that reach the bound."""
-        B, M, tiles = self.shape.B, self.shape.M, self.fields["tiles"]
-        shared = chooser_bytes(self.fields["capacity"]) + OPENED_BYTES
-        self.device.launch(
-            "open_tiles",
-            (self._openers(M * tiles), B),
-            shared,
-            arguments.structure(arguments.STEP, **self.fields),
-            arguments.CUDA_TYPES[dtype],
-        )
+    def _opening_bytes(self) -> int:
+        return chooser_bytes(self.fields["capacity"]) + OPENED_BYTES
 
     def _openers(self, tiles: int) -> int:
-        """Blocks per request that open tiles; one alone need not meet others."""
+        """Blocks per request that open tiles; where one is enough, it is the last of the first pass."""
         if tiles <= 1024:
             return 1
         most: int = max(1, self.device.multiprocessors * BLOCKS_AT_ONCE // self.shape.B)

@@ -4,7 +4,7 @@
 //               best[m, tile] = score[m] + (largest candidate logit in tile - mass[m])
 //     for b:    bound[b] = the interval that holds the width-th best group       # the block that ends last
 //
-// open_tiles is the second pass. A tile is `tile` positions of one beam: 64 tokens in the bitmap layout
+// open_tiles is the second pass; where tiles are few, the last block is it (`opens`). A tile is `tile` positions of one beam: 64 tokens in the bitmap layout
 // (a word of the bitmap), 32 entries in the list layout. A group is `group` tiles of a beam: the best
 // of a group is a candidate too, and so many keys are enough for a sharp bound.
 //
@@ -316,5 +316,10 @@ __global__ void __launch_bounds__(THREADS, 2) score_tiles(const __grid_constant_
     if (!arrived_last(&step.meetings[b].arrived, gridDim.x, words)) return;
     const u32 groups = static_cast<u32>(beams) * of_beam;
     const Bound bound = find_bound(step.meetings + b, step.groups + static_cast<i64>(b) * groups, groups, step.width, histogram, words);
-    if (threadIdx.x == 0) step.bounds[b] = bound;
+    if (step.opens) {
+        __syncthreads();
+        open_and_choose<T>(step, b, bound, carver, 0, 1);
+    } else if (threadIdx.x == 0) {
+        step.bounds[b] = bound;
+    }
 }

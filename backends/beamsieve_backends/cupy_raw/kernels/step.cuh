@@ -55,6 +55,7 @@ struct Step {
     int slots;           // score_tiles: places for tiles in a part, a multiple of `group`
     int group;           // score_tiles: tiles in a group, a power of two
     int warps_per_beam;  // score_tiles: 1, or as many as parts
+    int opens;           // score_tiles: whether the last block opens the tiles, too
     int staged;          // score_rows: numbers of the workspace that fit in shared memory
 };
 
