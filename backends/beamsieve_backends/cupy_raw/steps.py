@@ -232,9 +232,7 @@ class StepCall:
         # No more blocks than run at once; they go from beam to beam.
         most = self.device.multiprocessors * BLOCKS_AT_ONCE // B
         blocks = max(1, min(-(-M * share // WARPS), most))
-        self.device.launch(
-            "score_tiles", (blocks, B), shared, values, arguments.CUDA_TYPES[dtype]
-        )
+        self.device.launch("score_tiles", (blocks, B), shared, values, arguments.CUDA_TYPES[dtype])
         if openers > 1:  # open_tiles: the candidates of the tiles that reach the bound
             self.device.launch(
                 "open_tiles",
@@ -248,7 +246,7 @@ class StepCall:
         return chooser_bytes(self.fields["capacity"]) + OPENED_BYTES
 
     def _openers(self, tiles: int) -> int:
-        """Blocks per request that open tiles; where one is enough, it is the last of the first pass."""
+        """Blocks per request that open tiles; one alone is the last of the first pass."""
         if tiles <= 1024:
             return 1
         most: int = max(1, self.device.multiprocessors * BLOCKS_AT_ONCE // self.shape.B)
