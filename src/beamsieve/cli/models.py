@@ -61,6 +61,9 @@ def train(
         ),
     ] = None,
     teacher_share: Annotated[float, typer.Option(help="Its share of every target.")] = 0.5,
+    validity: Annotated[
+        float, typer.Option(help="Weight of what probability costs that no item can have.")
+    ] = 0.0,
     model_width: Annotated[int, typer.Option(min=1, help="Of backbone and decoder.")] = 64,
     layers: Annotated[int, typer.Option(min=1, help="Of the backbone, or of both halves.")] = 2,
     seed: Annotated[int, typer.Option(min=0, max=LARGEST_SEED, help="Of everything random.")] = 0,
@@ -115,6 +118,7 @@ def train(
             drop_history=drop_history,
             label_smoothing=label_smoothing,
             teacher_share=teacher_share,
+            validity=validity,
             seed=seed,
             threads=threads,
             device=device,
