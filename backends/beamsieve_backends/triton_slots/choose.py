@@ -1,8 +1,9 @@
 """Selection, first part: which cells can hold one of the best.
 
 Each cell's largest candidate is a candidate of its own, so the ``width`` best cells (in the order
-of their largest, then of their position) hold the ``width`` best candidates. One program per
-request finds them, exact ties included.
+of their largest, then of their position) hold the ``width`` best candidates. Where cells of the
+same 32 tokens take turns (``ordering.token_of``), this holds for those whose 32 tokens are all
+listed, hence SPARE more. One program per request finds them, exact ties included.
 """
 
 # Kernels are written in Triton's language, whose values have no Python types.
@@ -20,6 +21,8 @@ from beamsieve_backends.triton_slots.ordering import (
     unordered,
     usable,
 )
+
+SPARE = tl.constexpr(4)
 
 
 @triton.jit
@@ -103,7 +106,7 @@ def _list_best(
     LISTED: tl.constexpr, BEAMS_UP: tl.constexpr,
 ):  # fmt: skip
     """List the best cells of ``key`` [BEAMS_UP, LISTED], in order of position."""
-    tau, need = threshold_held(key, W, SLACK)
+    tau, need = threshold_held(key, W + SPARE, SLACK - SPARE)
     keep, place, kept = places_held(key, tau, need)
     identity = tl.arange(0, BEAMS_UP)[:, None] * LISTED + tl.arange(0, LISTED)[None, :]
     tl.store(cell_list + b * (W + SLACK) + place, identity, mask=keep)

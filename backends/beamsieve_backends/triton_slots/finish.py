@@ -13,13 +13,14 @@ from __future__ import annotations
 import triton
 import triton.language as tl
 
-from beamsieve_backends.triton_slots.choose import log_mass
+from beamsieve_backends.triton_slots.choose import SPARE, log_mass
 from beamsieve_backends.triton_slots.ordering import (
     LOWEST,
     ordered,
     packed,
     places_held,
     threshold_held,
+    token_of,
     unordered,
     usable,
 )
@@ -133,7 +134,7 @@ def finish_cells(
     tl.store(log_sums + b * M + m, log_sum, mask=m < M)
     key = ordered(usable(score[:, None] + ((largest - top[:, None]) - log_sum[:, None])))
     key = tl.where(there, key, LOWEST)
-    tau, need = threshold_held(key, W, SLACK)
+    tau, need = threshold_held(key, W + SPARE, SLACK - SPARE)
     keep, place, cells = places_held(key, tau, need)
     tl.store(cell_list + place, m[:, None] * (TILES_UP * CELLS) + cell[None, :], mask=keep)
     tau = unordered(tau)
@@ -145,7 +146,7 @@ def finish_cells(
         real = item < cells * CELL
         listed = tl.load(cell_list + item // CELL, mask=real, other=0)
         of = listed // (TILES_UP * CELLS)
-        v = (listed % (TILES_UP * CELLS)) * CELL + item % CELL
+        v = token_of(listed % (TILES_UP * CELLS), item % CELL, CELL)
         logit = tl.load(
             logits + (b * M + of) * columns + v, mask=real & (v < V), other=float("-inf")
         )

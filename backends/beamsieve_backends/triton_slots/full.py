@@ -21,6 +21,7 @@ from beamsieve_backends.triton_slots.tuning import (
     LIMIT,
     LISTING,
     PROCESSORS,
+    TOGETHER,
     TUNING,
     WRITTEN,
     WRITTEN_IN_ALL,
@@ -137,7 +138,7 @@ def _statistics(
     if tile == 256 and rows >= 64:
         shape["warps"] = 8
     row_blocks = cdiv(beams, rows)
-    tiles_each = cdiv(tiles, max(1, PROCESSORS // row_blocks)) if rows == 128 else 1
+    tiles_each = cdiv(tiles, max(1, TOGETHER * PROCESSORS // row_blocks)) if rows == 128 else 1
     splits = cdiv(tiles, tiles_each)
     launch(
         statistics, (row_blocks * splits,), hidden, head, hidden_low, head_low, hidden_scale,
@@ -225,7 +226,7 @@ def _revisited(call: Call, bitmap: torch.Tensor, words: int) -> NewBeams:
         TILES_UP=tiles_up, CELLS=cells, TOGETHER=together, BEAM_BLOCK=beam_block,
         BEAMS_UP=beams_up, warps=warps_for(beams_up * listed),
     )  # fmt: skip
-    limit = LIMIT * W
+    limit = LIMIT * W + 8
     group_list = call.empty(B, limit, dtype=torch.int32)
     of_beam, of_beam_up = tiles * cells * groups, tiles_up * cells * groups
     launch(

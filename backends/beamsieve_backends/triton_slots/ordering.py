@@ -46,6 +46,20 @@ def packed(key, identity):
 
 
 @triton.jit
+def token_of(part, i, SIZE: tl.constexpr):
+    """The ``i``-th token of part ``part``, where a codebook is cut into parts of SIZE (8 or more).
+
+    Parts of fewer than 32 tokens take pieces of every eight of their 32: in the accumulators of a
+    matrix product one thread holds all of such a part, and needs no other for its largest.
+    """
+    if SIZE >= 32:
+        return part * SIZE + i
+    PARTS: tl.constexpr = 32 // SIZE
+    PIECE: tl.constexpr = SIZE // 4
+    return (part // PARTS) * 32 + (i // PIECE) * 8 + (part % PARTS) * PIECE + i % PIECE
+
+
+@triton.jit
 def threshold_held(keys, k, slack):
     """A threshold that ``k`` to ``k + slack`` of the int32 ``keys`` of one program reach.
 

@@ -115,6 +115,41 @@ def _product(h, w, total, PRECISION: tl.constexpr, UPCAST: tl.constexpr):
     return tl.dot(h, w.T, total, input_precision=PRECISION)
 
 
+@triton.jit
+def _where_set(words, value, UPCAST: tl.constexpr):
+    """float32 [rows, n, 4, 4, 2]: ``value`` where it is below +inf and its bit of the int32 words
+    [rows, n] is set, bits from the lowest; else -inf."""
+    eight, pair, one = tl.arange(0, 4), tl.arange(0, 4), tl.arange(0, 2)
+    shifted = words[:, :, None, None, None] >> (pair * 2)[None, None, None, :, None]
+    flag = (1 << (eight * 8)[None, None, :, None, None]) << one[None, None, None, None, :]
+    if UPCAST:  # the interpreter runs no assembly
+        return tl.where(((shifted & flag) != 0) & (value < float("inf")), value, float("-inf"))
+    # Written out, it is three instructions for each value; the compiler finds eight.
+    return tl.inline_asm_elementwise(
+        """{
+        .reg .pred set, usable;
+        .reg .b32 bit;
+        and.b32 bit, $1, $2;
+        setp.ne.b32 set, bit, 0;
+        setp.lt.and.f32 usable, $3, 0f7F800000, set;
+        selp.f32 $0, $3, 0fFF800000, usable;
+        }""",
+        "=f,r,r,f", [shifted, flag, value], tl.float32, True, 1,
+    )  # fmt: skip
+
+
+@triton.jit
+def _exp_of_difference(x, largest, UPCAST: tl.constexpr):
+    """exp(x - largest); what is less than the smallest normal number becomes 0."""
+    if UPCAST:  # the interpreter runs no assembly
+        return tl.exp(x - largest)
+    to_base_2: tl.constexpr = 1.4426950408889634
+    return tl.inline_asm_elementwise(
+        "ex2.approx.ftz.f32 $0, $1;", "=f,f", [x * to_base_2 - largest * to_base_2], tl.float32,
+        True, 1,
+    )  # fmt: skip
+
+
 @triton.jit(do_not_specialize=["words", "beams", "V", "splits", "tiles_each", "tiles", "by_row",
                                "everything", "has_kept", "has_bias", "has_bonus",
                                "has_nudge"])  # fmt: skip
@@ -138,8 +173,9 @@ def statistics(
         hidden: [beams, D]; with ``head`` [V, D]; or ``logits`` [beams, V]. With SPLIT, both,
             their ``_low`` and their ``_scale`` are what :func:`split_rows` made.
         bitmaps: int32 [rows or beams, words], which tokens are valid; ``by_row`` says which.
-        group_max: float32 [beams, tiles * TILE / GROUP]; logit + bonus + nudge. GROUP may be 1.
+        group_max: float32 [beams, tiles * TILE / GROUP]; logit + bonus + nudge. GROUP is 8, or 1.
         cell_best: float32 [tiles * CELLS, beams]; the largest of each of a tile's CELLS, if any.
+            Which tokens a group or cell has says ``ordering.token_of``.
         tile_peak, tile_sum: float32 [tiles, beams]; the largest logit of the normalizer's set, and
             the sum of exp(logit - peak).
 
@@ -199,10 +235,9 @@ def statistics(
             mask=live[:, None] & (word < words)[None, :],
             other=0,
         )
-        bit = (valid[:, :, None] >> tl.arange(0, 32)[None, None, :]) & 1
-        scored = tl.reshape(scored, (BLOCK_M, TILE // 32, 32))
-        candidate = tl.where((bit != 0) & (scored < float("inf")), scored, float("-inf"))
-        value = tl.reshape(candidate, (BLOCK_M, TILE))
+        scored = tl.reshape(scored, (BLOCK_M, TILE // 32, 4, 4, 2))
+        candidate = _where_set(valid, scored, UPCAST)
+        value = candidate
         if PLAIN == 0:
             if has_kept != 0:
                 left = tl.load(
@@ -210,33 +245,44 @@ def statistics(
                     mask=live[:, None] & (word < words)[None, :],
                     other=0,
                 )
-                left = (left[:, :, None] >> tl.arange(0, 32)[None, None, :]) & 1
-                left = tl.reshape(left, (BLOCK_M, TILE))
-                value = tl.where(left != 0, value, float("-inf"))
+                value = _where_set(left, value, UPCAST)
             at = beam_safe[:, None] * V + column[None, :]
             there = exists[:, None] & inside[None, :]
-            if has_bonus != 0:
-                value += tl.load(bonus + at, mask=there, other=0.0)
-            if has_nudge != 0:
-                value += tl.load(nudge + at, mask=there, other=0.0)
+            if has_bonus + has_nudge != 0:
+                added = tl.zeros((BLOCK_M, TILE), tl.float32)
+                if has_bonus != 0:
+                    added += tl.load(bonus + at, mask=there, other=0.0)
+                if has_nudge != 0:
+                    added += tl.load(nudge + at, mask=there, other=0.0)
+                value += tl.reshape(added, (BLOCK_M, TILE // 32, 4, 4, 2))
             value = usable(value)
-        largest = value
-        if GROUP > 1:
-            largest = tl.max(tl.reshape(value, (BLOCK_M, GROUPS, GROUP)), 2)
+        # Groups of 8, as ``token_of`` has them.
+        eights = tl.max(tl.max(value, 4), 2)
         if CELLS > 0:
-            best = tl.max(tl.reshape(largest, (BLOCK_M, CELLS, GROUPS // CELLS)), 2)
+            best = tl.max(tl.reshape(eights, (BLOCK_M, CELLS, TILE // 8 // CELLS)), 2)
+        counted = candidate
         if PLAIN:
-            counted = value
-            peak = tl.max(best, 1) if CELLS > 0 else tl.max(largest, 1)
+            peak = (
+                tl.max(best, 1)
+                if CELLS > 0
+                else tl.max(tl.reshape(eights, (BLOCK_M, TILE // 8)), 1)
+            )
         else:
-            counted = tl.reshape(candidate, (BLOCK_M, TILE))
             if everything != 0:
-                usable_logit = usable(tl.reshape(scored, (BLOCK_M, TILE)))
-                counted = tl.where(inside[None, :], usable_logit, float("-inf"))
-            peak = tl.max(counted, 1)
+                real = tl.reshape(
+                    tl.broadcast_to(inside[None, :], (BLOCK_M, TILE)),
+                    (BLOCK_M, TILE // 32, 4, 4, 2),
+                )
+                counted = tl.where(real & (scored < float("inf")), scored, float("-inf"))
+            peak = tl.max(tl.reshape(tl.max(tl.max(counted, 4), 2), (BLOCK_M, TILE // 8)), 1)
         # The largest is subtracted first: large logits keep their small differences.
         reference = tl.where(peak == float("-inf"), 0.0, peak)
-        mass = tl.sum(tl.exp(counted - reference[:, None]), 1)
+        share = _exp_of_difference(counted, reference[:, None, None, None, None], UPCAST)
+        mass = tl.sum(tl.reshape(tl.sum(tl.sum(share, 4), 2), (BLOCK_M, TILE // 8)), 1)
+        if GROUP > 1:
+            largest = tl.reshape(eights, (BLOCK_M, GROUPS))
+        else:
+            largest = tl.reshape(value, (BLOCK_M, TILE))
 
         only = tl.where(tile == 0, 0.0, float("-inf"))
         peak = tl.where(done, only, peak)

@@ -18,6 +18,7 @@ from beamsieve_backends.triton_slots.ordering import (
     packed,
     places_of_best,
     threshold_in_memory,
+    token_of,
     usable,
 )
 from beamsieve_backends.triton_slots.rank import keep_best
@@ -55,7 +56,7 @@ def _score(
     slot = tl.arange(0, slots)
     m = group // of_beam_up
     beam = b * M + m
-    column = (group % of_beam_up) * GROUP + slot % GROUP
+    column = token_of(group % of_beam_up, slot % GROUP, GROUP)
     inside = listed & (column < V)
     at = beam * V + column
     row = tl.load(rows + beam, mask=listed, other=-1)

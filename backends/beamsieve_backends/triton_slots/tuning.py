@@ -20,6 +20,8 @@ WRITTEN_IN_ALL = 1 << 26
 """The same of a batch: 256 MiB. It alone makes a result's last bits depend on the batch's size."""
 PROCESSORS = 132
 """How many programs are enough to fill a large GPU; only speed depends on it."""
+TOGETHER = 2
+"""How many products share a processor, so that one multiplies while the other looks at its tile."""
 
 
 TUNING: dict[str, dict[str, Any]] = {
@@ -27,7 +29,7 @@ TUNING: dict[str, dict[str, Any]] = {
     "slots_many": {"BEAMS": 4, "BLOCK_K": 256, "TILES": 1, "TILE_K": 256, "warps": 4},
     "statistics_16": {"BLOCK_M": 16, "BLOCK_K": 64, "warps": 4, "stages": 3},
     "statistics_64": {"BLOCK_M": 64, "BLOCK_K": 64, "warps": 4, "stages": 3},
-    "statistics_128": {"BLOCK_M": 128, "BLOCK_K": 64, "warps": 8, "stages": 3},
+    "statistics_128": {"BLOCK_M": 128, "BLOCK_K": 64, "warps": 8, "stages": 3, "registers": 128},
     "groups_few": {"GROUPS": 2, "BLOCK_K": 256, "warps": 4},
     "groups_many": {"GROUPS": 8, "BLOCK_K": 32, "warps": 4, "registers": 64},
     "rank": {"OWN": 32, "OTHERS": 128, "warps": 2},
@@ -35,7 +37,7 @@ TUNING: dict[str, dict[str, Any]] = {
     "tile": {
         "one": {"narrow": 64, "wide": 64},
         "few": {"narrow": 64, "wide": 128},
-        "many": {"narrow": 128, "wide": 256},
+        "many": {"narrow": 128, "wide": 128},
     },
     "finish_few": {"OWN": 32, "OTHERS": 128, "warps": 8, "held_by_warp": 512},
     "finish_many": {"OWN": 32, "OTHERS": 256, "warps": 8, "held_by_warp": 512},
