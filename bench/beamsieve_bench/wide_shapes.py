@@ -4,8 +4,9 @@
 
 Levels from 2 to 8, codebooks up to 16 384, heads of 64 and 128, bfloat16, float16 and float8
 products. For each: a captured search gives, bit for bit, what it gives step by step; a batch that
-is filled up with dead requests gives, bit for bit, what the full one gives; and the items are plain
-float32's but for what rounding may turn.
+is filled up with dead requests gives, bit for bit, what the full one gives; four threads with
+streams of their own get what one after the other gets; and the items are plain float32's but for
+what rounding may turn.
 """
 
 from __future__ import annotations
@@ -14,6 +15,8 @@ import argparse
 import json
 import traceback
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -104,7 +107,35 @@ def check(shape: Shape, backend: Any, device: str, *, graphs: bool) -> dict[str,
     least = 0.8 if shape.products == "own" else 0.6
     if not float(np.mean(shared)) > least:
         raise GateError(f"only {np.mean(shared):.2f} of the items are plain float32's")
+    check_threads(one, batch, device)
     return {"taken": vars(one.taken), "shared_with_float32": float(np.mean(shared))}
+
+
+def check_threads(decoder: WideDecoder, batch: int, device: str, turns: int = 4) -> None:
+    """Searches of several threads, whose streams share the buffers of a size.
+
+    Raises:
+        GateError: one of them differs from the same search by itself.
+    """
+    width = decoder.weights.config.width
+    contexts = [torch.randn(batch, decoder.columns, width, device=device) for _ in range(4 * turns)]
+    expected = [host(decoder.search(context), "scores") for context in contexts]
+
+    def part(first: int) -> list[Any]:
+        stream = torch.cuda.Stream() if device == "cuda" else None  # type: ignore[no-untyped-call]
+        with torch.cuda.stream(stream) if stream else nullcontext():
+            found = [decoder.search(context) for context in contexts[first::4]]
+            if stream:
+                stream.synchronize()
+        return [host(beams, "scores") for beams in found]
+
+    if device == "cuda":
+        torch.cuda.synchronize()
+    with ThreadPoolExecutor(4) as threads:
+        for first, found in enumerate(threads.map(part, range(4))):
+            for scores, wanted in zip(found, expected[first::4], strict=True):
+                if not np.array_equal(scores, wanted):
+                    raise GateError("threads with streams of their own get other scores")
 
 
 def host(beams: Any, name: str) -> Any:
