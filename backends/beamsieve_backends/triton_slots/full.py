@@ -135,10 +135,18 @@ def _statistics(
     # Blocks of 64 and of 128 rows run the same matrix instructions, so the batch may choose.
     rows = 16 if call.M < 64 else 64 if beams <= 4096 else 128
     shape = dict(TUNING[f"statistics_{rows}"])
+    plain = call.M >= 64 and not (
+        call.all or call.has_bonus or call.has_nudge or call.kept is not None
+    )
+    if split:
+        shape |= TUNING["split"]
+    together = TOGETHER if plain else 1
+    if together == 1:
+        shape["registers"] = None
     if tile == 256 and rows >= 64:
         shape["warps"] = 8
     row_blocks = cdiv(beams, rows)
-    tiles_each = cdiv(tiles, max(1, TOGETHER * PROCESSORS // row_blocks)) if rows == 128 else 1
+    tiles_each = cdiv(tiles, max(1, together * PROCESSORS // row_blocks)) if rows == 128 else 1
     splits = cdiv(tiles, tiles_each)
     launch(
         statistics, (row_blocks * splits,), hidden, head, hidden_low, head_low, hidden_scale,
@@ -148,8 +156,7 @@ def _statistics(
         int(call.all), int(call.kept is not None), call.has_bias, call.has_bonus,
         call.has_nudge,
         GROUP=group, TILE=tile, CELLS=cells, SPLIT=split, HAS_LOGITS=call.has_logits,
-        PLAIN=call.M >= 64
-        and not (call.all or call.has_bonus or call.has_nudge or call.kept is not None),
+        PLAIN=plain,
         PRECISION="tf32x3" if hidden.dtype == torch.float32 and not call.has_logits else "ieee",
         UPCAST=INTERPRETED, **(shape | call.block_k(shape["BLOCK_K"])),
     )  # fmt: skip
