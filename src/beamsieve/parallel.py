@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import TypeVar
 
 from beamsieve.errors import InputError
 
+Job = Callable[[], object]
 Task = TypeVar("Task")
 Result = TypeVar("Result")
 
@@ -66,6 +67,21 @@ def run(
             pool.shutdown(wait=False, cancel_futures=True)
             raise
     return found
+
+
+def side_by_side(works: Iterable[Iterator[Sequence[Job]]], threads: int | None = None) -> None:
+    """Do works whose steps are jobs for many threads: each yields jobs, and goes on once all that
+    were yielded with them are done.
+
+    Args:
+        works: generators.
+        threads: how many to use; see :func:`thread_count`.
+    """
+    left = list(works)
+    while left:
+        found = run(lambda work: next(work, None), left, threads)
+        left = [work for work, jobs in zip(left, found, strict=True) if jobs is not None]
+        run(lambda job: job(), [job for jobs in found if jobs for job in jobs], threads)
 
 
 def pieces(count: int, size: int) -> list[tuple[int, int]]:

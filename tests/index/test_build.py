@@ -76,7 +76,7 @@ def test_tables_filled_in_parts_are_those_made_at_once(
     for step, (level, table) in enumerate(
         zip(levels, fill.make_tables(levels, [layout] * len(levels), 2), strict=True), 1
     ):
-        once = make_table(step, level.vocabulary, level.row_starts, level.plain_tokens(), layout)
+        once = make_table(step, level.vocabulary, level.row_starts, level.tokens, layout)
         assert table.arrays.keys() == once.arrays.keys()
         assert all(np.array_equal(table.arrays[name], once.arrays[name]) for name in once.arrays)
         assert table.starts.candidates == once.starts.candidates

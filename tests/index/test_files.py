@@ -198,8 +198,8 @@ def rewrite_metadata(path: Path, **changes: Any) -> None:
 
 
 def test_newer_version_is_refused(path: Path) -> None:
-    rewrite_metadata(path, version=3)
-    with pytest.raises(IndexFileError, match="version 3 is newer than this library reads"):
+    rewrite_metadata(path, version=4)
+    with pytest.raises(IndexFileError, match="version 4 is newer than this library reads"):
         Index.load(path)
 
 

@@ -8,12 +8,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
+from beamsieve import parallel
 from beamsieve.index.encode import (
     bit_words,
     encode_starts,
     fill_bits,
     start_candidates,
 )
+from beamsieve.index.listing import Listing
 from beamsieve.index.starts import BLOCKS, RowStarts
 from beamsieve.index.tokens import (
     pack_tokens,
@@ -207,3 +209,23 @@ def test_parts_of_packed_tokens_may_be_written_in_any_order() -> None:
     np.testing.assert_array_equal(parts, whole)
     with pytest.raises(ValueError, match="multiple of 32"):
         pack_tokens(tokens, 11, parts, 5)
+
+
+@settings(max_examples=150, deadline=None)
+@given(row_starts(), st.integers(1, 3))
+def test_starts_from_their_bits_are_those_from_a_list(starts: np.ndarray, threads: int) -> None:
+    starts = np.unique(starts)  # no empty rows
+    rows, entries = len(starts) - 1, int(starts[-1])
+    bits = np.zeros(bit_words(rows, entries, 0), np.uint64)
+    fill_bits(starts, 0, bits, 0, len(bits))
+    listing = Listing(bits, rows, entries)
+    parallel.side_by_side([listing.steps()], threads)
+    wanted = encode_starts(starts)
+    assert listing.widest == int(np.diff(starts).max(initial=0))
+    assert listing.starts.candidates == wanted.candidates
+    assert listing.starts.name == wanted.name
+    assert listing.starts.arrays.keys() == wanted.arrays.keys()
+    for name, array in wanted.arrays.items():
+        held = listing.starts.arrays[name]
+        assert held.dtype == array.dtype
+        assert held.tolist() == array.tolist()

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from beamsieve import parallel
 from beamsieve.catalog.items import ItemIds, as_text, is_id, pc
 
-_PART = 1 << 19
+_PART = 1 << 18
 
 Found = tuple[NDArray[np.int64], NDArray[np.int64]]
 """Places among the ids asked for, and the numbers of the items there."""
@@ -82,21 +82,44 @@ def _integers(items: ItemIds, ids: pa.Array) -> Asked:
     new[1:] = ordered[1:] != ordered[:-1]
     known, place = ordered[new], np.empty(len(ordered), np.int64)
     place[order] = np.cumsum(new) - 1
-    last_known, own = len(known) - 1, items.numpy()
-    # Most items are none of those asked for, which a table of hashes tells at once.
-    bits = max(16, (32 * len(known)).bit_length())
-    marked = np.zeros(1 << bits, np.bool_)
-    marked[_hashes(known, bits)] = True
+    own = items.numpy()
+    # Most items are none of those asked for, which a bitmap of hashes tells at once: bit h % 8 of
+    # byte h // 8. A cell is a byte; an id of each cell (of several, any one) is looked at first.
+    bits = max(16, (16 * len(known)).bit_length())
+    hashes = _hashes(known, bits + 3)
+    cells = hashes >> 3
+    marked = np.zeros(1 << bits, np.uint8)
+    np.bitwise_or.at(marked, cells, np.uint8(1) << (hashes & 7).astype(np.uint8))
+    holder = np.empty(1 << bits, np.int32)
+    holder[cells] = np.arange(len(known), dtype=np.int32)
+    others = np.flatnonzero(holder[cells] != np.arange(len(known)))
+    crowded = np.zeros(1 << bits, np.bool_)
+    crowded[cells[others]] = True
+    other_ids = known[others]
 
     def look_up(part: tuple[int, int]) -> Found:
         places, numbers = [], []
         for first, last in parallel.blocks(*part):
             block = own[first:last]
-            maybe = np.flatnonzero(marked[_hashes(block, bits)])
-            at = np.minimum(np.searchsorted(known, block[maybe]), last_known)
+            hashed = _hashes(block, bits + 3)
+            bit = hashed.astype(np.uint8)
+            bit &= 7
+            hashed >>= 3
+            held = marked.take(hashed, mode="clip")
+            held >>= bit
+            held &= 1
+            maybe = np.flatnonzero(held.view(np.bool_))
+            cell = hashed[maybe]
+            at = holder[cell].astype(np.int64)
             equal = known[at] == block[maybe]
             places.append(at[equal])
             numbers.append(maybe[equal] + first)
+            left = maybe[~equal & crowded[cell]]
+            if len(left):
+                at = np.minimum(np.searchsorted(other_ids, block[left]), len(others) - 1)
+                equal = other_ids[at] == block[left]
+                places.append(others[at[equal]])
+                numbers.append(left[equal] + first)
         return np.concatenate(places), np.concatenate(numbers)
 
     return np.where(usable, place, -1), len(known), look_up
@@ -105,4 +128,5 @@ def _integers(items: ItemIds, ids: pa.Array) -> Asked:
 def _hashes(values: NDArray[np.int64], bits: int) -> NDArray[np.int64]:
     """A hash of ``bits`` bits of each value: the top of its product with an odd number."""
     product = values.view(np.uint64) * np.uint64(0x9E3779B97F4A7C15)
-    return (product >> np.uint64(64 - bits)).view(np.int64)
+    product >>= np.uint64(64 - bits)
+    return product.view(np.int64)

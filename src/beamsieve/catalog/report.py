@@ -146,7 +146,7 @@ def _levels(catalog: Catalog) -> tuple[LevelReport, ...]:
             LevelReport(
                 level=level,
                 codebook=codebook,
-                tokens_used=len(np.unique(table.plain_tokens())),
+                tokens_used=len(np.unique(table.tokens)),
                 rows=rows,
                 entries=entries,
                 mean_children=float(children.mean()) if has_any else 0.0,

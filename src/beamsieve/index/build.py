@@ -17,7 +17,7 @@ from beamsieve.index.fill import make_tables
 from beamsieve.index.layouts import make_table as make_table
 from beamsieve.index.leaves import leaf_bounds
 from beamsieve.index.levels import make_levels
-from beamsieve.index.parts import IndexParts, fingerprints, hash_levels
+from beamsieve.index.parts import IndexParts, fingerprints
 from beamsieve.index.tables import Layout
 from beamsieve.targeting.item_rules import ItemRules
 from beamsieve.targeting.matchers import Partitions, build_matchers
@@ -51,7 +51,6 @@ def build_parts(
         threads,
         lambda done, total: report("building tables", done + total, 2 * total),
     )
-    hashes = hash_levels(tables, levels.tables, threads)
     leaf_starts = levels.leaf_starts
     del levels  # half the memory of the rows, which their numbers take next
     items, numbers = order.list_rows(threads), None
@@ -84,7 +83,7 @@ def build_parts(
         matchers=matchers,
     )
     leaves = len(order) if leaf_starts is None else len(leaf_starts) - 1
-    return parts, fingerprints(parts, hashes, threads), leaves
+    return parts, fingerprints(parts, threads), leaves
 
 
 def _taken(ids: ItemIds | None, items: NDArray[np.int64], threads: int | None) -> ItemIds:

@@ -1,67 +1,177 @@
-"""A step table after a change, in its plain parts or as its layout holds them."""
+"""A step table after a change, made from what its layout holds, without decoding it.
+
+Where a part of it changes its form, because another takes fewer bytes by now, or where the caller
+forces one, the table is made anew from its plain parts.
+"""
 
 from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
 
 import numpy as np
 from numpy.typing import NDArray
 
 from beamsieve import parallel
-from beamsieve.index.encode import bit_words
-from beamsieve.index.levels import Level
+from beamsieve.index.encode import bit_words, encode_starts
+from beamsieve.index.layouts import dense_ranks, make_table
+from beamsieve.index.leaves import token_of_entry
+from beamsieve.index.listing import Listing
 from beamsieve.index.merge import LevelChange, Merge
 from beamsieve.index.reader import TableReader
 from beamsieve.index.sets import Places, among, ascending
-from beamsieve.index.splice import put, spliced
-from beamsieve.index.starts import WORD, starts_dtype
-from beamsieve.index.tokens import packed_words, token_bits
+from beamsieve.index.splice import put, splice_jobs
+from beamsieve.index.starts import WORD, RowStarts
+from beamsieve.index.tables import Layout, StepTable, best_layout, token_candidates
+from beamsieve.index.tokens import packed_words, token_bits, token_dtype
 
-_WORDS = 1 << 12
-
-
-def changed_level(
-    reader: TableReader, change: LevelChange, before: Merge | None, threads: int | None
-) -> Level:
-    """A table after a change; ``before`` is the change of the entries of the level above."""
-    table, merge = reader.table, change.merge
-    rows = 1 if before is None else before.size
-    words = bit_words(rows, merge.size, 0)
-    bits = spliced(reader.start_bits(), 1, merge, None, words, threads)
-    _set_first(reader, change, before, bits)
-    put(bits, np.array([merge.size]), np.ones(1, np.int64))
-    starts = _listed(bits, rows, merge.size, threads)
-    if reader.plain is not None:
-        width = 8 * reader.plain.itemsize
-        size = -(-merge.size * width // WORD)
-        moved = spliced(reader.plain, width, merge, change.tokens, size, threads)
-        tokens = moved.view(reader.plain.dtype)[: merge.size]
-        return Level(table.vocabulary, starts, tokens, bits=bits)
-    assert table.packed is not None
-    width = token_bits(table.vocabulary)
-    size = packed_words(merge.size, width)
-    moved = spliced(table.packed, width, merge, change.tokens, -(-size // 2), threads)
-    return Level(table.vocabulary, starts, packed=moved.view(np.uint32)[:size], bits=bits)
+Steps = Iterator[list[parallel.Job]]
 
 
-def _set_first(
-    reader: TableReader, change: LevelChange, before: Merge | None, bits: NDArray[np.uint64]
-) -> None:
-    """Correct which entries are the first of their rows, in the rows that change."""
-    merge, starts = change.merge, reader.table.starts
-    # Old rows that lose or get entries, and stay.
-    new = change.parents < 0
-    rows = ascending(np.concatenate([reader.rows_of(merge.deleted), change.parents[~new]]))
-    if before is not None:
-        rows = rows[~among(rows, before.deleted)]
-    old_first = starts.start(rows)
-    stays = ~among(old_first, merge.deleted)
-    _clear(bits, merge.moved(old_first[stays]))
-    now = rows if before is None else before.moved(rows)
-    earlier = np.searchsorted(change.rows, now)
-    _set(bits, old_first - np.searchsorted(merge.deleted, old_first) + earlier)
-    # Rows that are new: their first entry is the first inserted one.
-    begins = np.ones(len(new), np.bool_)
-    begins[1:] = change.rows[1:] != change.rows[:-1]
-    _set(bits, merge.inserted[new & begins])
+class ChangedTable:
+    """A table after a change.
+
+    Args:
+        reader: of the table before.
+        change: of its entries.
+        before: of the entries of the table above; None for the first table.
+        layout: forces the layout; None takes the smaller one.
+
+    Attributes:
+        table: once :meth:`steps` has ended.
+    """
+
+    table: StepTable
+
+    def __init__(
+        self,
+        reader: TableReader,
+        change: LevelChange,
+        before: Merge | None,
+        layout: Layout | None,
+    ) -> None:
+        self._reader, self._change, self._before = reader, change, before
+        self._old = reader.table
+        self._rows = 1 if before is None else before.size
+        self._entries = change.merge.size
+        self._layout = layout or best_layout(self._rows, self._entries, self._old.vocabulary)
+
+    def steps(self) -> Steps:
+        """What is to be done, for :func:`beamsieve.parallel.side_by_side`."""
+        old, vocabulary = self._old, self._old.vocabulary
+        starts: RowStarts | None = None
+        widest = 0
+        if old.starts.plain is not None:
+            listed = self._plain_starts(old.starts.plain)
+            starts, widest = encode_starts(listed), int(np.diff(listed).max(initial=0))
+        if old.token_kind == "dense":
+            kind = "dense" if self._layout == "dense" else "other"
+        else:
+            packs = "packed" in token_candidates(self._rows, self._entries, vocabulary)
+            kind = "packed" if packs else "plain"
+            if self._layout == "dense" or kind != old.token_kind:
+                kind = "other"
+        made: StepTable | None = None
+        jobs: list[parallel.Job] = []
+        if kind == "dense":
+            made = self._dense()
+        elif kind != "other":
+            made, jobs = self._sparse()
+        if starts is None:
+            bits = np.empty(bit_words(self._rows, self._entries, 0), np.uint64)
+            more = splice_jobs(self._reader.start_bits(), 1, self._change.merge, None, bits)
+            yield jobs + more
+            self._set_first(bits)
+            listing = Listing(bits, self._rows, self._entries)
+            yield from listing.steps()
+            starts, widest = listing.starts, listing.widest
+        else:
+            yield jobs
+        if made is None:
+            tokens = self._change.merge.changed(old.plain_tokens(), self._change.tokens)
+            self.table = make_table(old.step, vocabulary, starts.all(), tokens, self._layout)
+        else:
+            self.table = replace(made, starts=starts, widest=widest)
+
+    def _plain_starts(self, old: NDArray[np.signedinteger]) -> NDArray[np.int64]:
+        """int64 [rows + 1]; from how many entries each row had, lost and got."""
+        counts = np.diff(old).astype(np.int64, copy=False)
+        lost = self._reader.rows_of(self._change.merge.deleted)
+        counts = counts - np.bincount(lost, minlength=len(counts))
+        if self._before is not None:
+            counts = self._before.changed(counts, np.zeros(len(self._before.at), np.int64))
+        counts += np.bincount(self._change.rows, minlength=self._rows)
+        return np.concatenate([np.zeros(1, np.int64), np.cumsum(counts)])
+
+    def _sparse(self) -> tuple[StepTable, list[parallel.Job]]:
+        """All but its starts, once the jobs are done."""
+        old, merge = self._old, self._change.merge
+        if old.packed is not None:
+            width = token_bits(old.vocabulary)
+            size = packed_words(self._entries, width)
+            words = np.empty(-(-size // 2), np.uint64)
+            made = replace(old, packed=words.view(np.uint32)[:size])
+            return made, splice_jobs(old.packed, width, merge, self._change.tokens, words)
+        assert old.tokens is not None
+        width = 8 * old.tokens.itemsize
+        words = np.empty(-(-self._entries * width // WORD), np.uint64)
+        made = replace(old, tokens=words.view(token_dtype(old.vocabulary))[: self._entries])
+        return made, splice_jobs(old.tokens, width, merge, self._change.tokens, words)
+
+    def _dense(self) -> StepTable:
+        """All but its starts."""
+        old, change, before = self._old, self._change, self._before
+        assert old.bitmap is not None
+        assert old.ranks is not None
+        gone = change.merge.deleted
+        lost = self._reader.rows_of(gone)
+        tokens = token_of_entry(old, lost, gone).astype(np.int64)
+        if before is None:
+            bitmap, ranks = old.bitmap.copy(), old.ranks.copy()
+        else:
+            left = ~among(lost, before.deleted)
+            lost, tokens = before.moved(lost[left]), tokens[left]
+            width = old.bitmap.shape[1], old.ranks.shape[1]
+            bitmap = before.changed(old.bitmap, np.zeros((len(before.at), width[0]), np.uint64))
+            ranks = before.changed(old.ranks, np.zeros((len(before.at), width[1]), np.uint64))
+        words = bitmap.reshape(-1)
+        _clear(words, lost * (bitmap.shape[1] * WORD) + tokens)
+        _set(words, change.rows * (bitmap.shape[1] * WORD) + change.tokens)
+        touched = ascending(np.concatenate([lost, change.rows]))
+        ranks[touched] = dense_ranks(old.vocabulary, bitmap[touched])
+        return replace(old, bitmap=bitmap, ranks=ranks)
+
+    def _set_first(self, bits: NDArray[np.uint64]) -> None:
+        """Correct which entries are the first of their rows, in the rows that change."""
+        change, before, starts = self._change, self._before, self._old.starts
+        merge = change.merge
+        # Old rows that lose or get entries, and stay.
+        new = change.parents < 0
+        lost = self._reader.rows_of(merge.deleted)
+        rows = ascending(np.concatenate([lost, change.parents[~new]]))
+        if before is not None:
+            rows = rows[~among(rows, before.deleted)]
+        old_first = starts.start(rows)
+        stays = ~among(old_first, merge.deleted)
+        _clear(bits, merge.moved(old_first[stays]))
+        now = rows if before is None else before.moved(rows)
+        earlier = np.searchsorted(change.rows, now)
+        _set(bits, old_first - np.searchsorted(merge.deleted, old_first) + earlier)
+        # Rows that are new: their first entry is the first inserted one.
+        begins = np.ones(len(new), np.bool_)
+        begins[1:] = change.rows[1:] != change.rows[:-1]
+        _set(bits, merge.inserted[new & begins])
+        put(bits, np.array([self._entries]), np.ones(1, np.int64))
+
+
+def changed_tables(
+    readers: list[TableReader],
+    changes: list[LevelChange],
+    layouts: list[Layout | None],
+) -> list[ChangedTable]:
+    """One per table, from the first on; see :func:`beamsieve.index.merge.changes_of`."""
+    above = [None, *(change.merge for change in changes[:-1])]
+    return [ChangedTable(*parts) for parts in zip(readers, changes, above, layouts, strict=True)]
 
 
 def _set(bits: NDArray[np.uint64], places: Places) -> None:
@@ -74,26 +184,3 @@ def _clear(bits: NDArray[np.uint64], places: Places) -> None:
 
 def _masks(places: Places) -> NDArray[np.uint64]:
     return np.uint64(1) << (places % WORD).astype(np.uint64)
-
-
-def _listed(
-    bits: NDArray[np.uint64], rows: int, entries: int, threads: int | None
-) -> NDArray[np.signedinteger]:
-    """The places of the set bits, which are the row starts."""
-    starts = np.empty(rows + 1, starts_dtype(entries))
-    parts = parallel.pieces(len(bits), _WORDS)
-    counts = parallel.run(
-        lambda part: int(np.bitwise_count(bits[slice(*part)]).sum(dtype=np.int64)), parts, threads
-    )
-    ends = np.cumsum(counts).tolist()
-
-    def fill(number: int) -> None:
-        done = ends[number] - counts[number]
-        for first, last in parallel.blocks(*parts[number], parallel.BLOCK_ROWS // WORD):
-            octets = bits[first:last].view(np.uint8)
-            places = np.flatnonzero(np.unpackbits(octets, bitorder="little").view(np.bool_))
-            starts[done : done + len(places)] = places + first * WORD
-            done += len(places)
-
-    parallel.run(fill, range(len(parts)), threads)
-    return starts

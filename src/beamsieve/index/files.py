@@ -31,7 +31,7 @@ from beamsieve.catalog.validate import Progress
 from beamsieve.errors import IndexFileError
 
 KEY = "beamsieve-index"
-VERSION = 2
+VERSION = 3
 _LENGTH_BYTES = 8
 _PIECE_BYTES = 16 << 20
 _DTYPES = {

@@ -36,8 +36,6 @@ from beamsieve.index.tokens import pack_tokens, packed_words, token_bits
 _CHUNK = 1 << 18
 _DENSE_CELLS = 1 << 20
 
-Job = Callable[[], None]
-
 
 def make_tables(
     levels: Sequence[Level],
@@ -55,7 +53,7 @@ def make_tables(
     """
     scans = _scan(levels, threads)
     tables: list[StepTable] = []
-    jobs: list[Job] = []
+    jobs: list[parallel.Job] = []
     for step, (level, layout) in enumerate(zip(levels, layouts, strict=True), 1):
         starts, filling = _starts(level, scans[step - 1])
         rows, entries = starts.rows, starts.entries
@@ -114,7 +112,7 @@ def _scan(levels: Sequence[Level], threads: int | None) -> list[_Scan]:
     return scans
 
 
-def _starts(level: Level, scan: _Scan) -> tuple[RowStarts, list[Job]]:
+def _starts(level: Level, scan: _Scan) -> tuple[RowStarts, list[parallel.Job]]:
     """The row starts in the kind of fewest bytes, and what fills them."""
     rows, entries, gap = len(level.row_starts) - 1, level.entries, scan.gap
     if gap:  # the rows' places are no longer their starts
@@ -128,13 +126,11 @@ def _starts(level: Level, scan: _Scan) -> tuple[RowStarts, list[Job]]:
         return RowStarts(rows, entries, level.row_starts, candidates=candidates), []
     block = int(kind.removeprefix("sampled/"))
     samples, exceptions = sampled_places(level.row_starts, block, gap)
-    bits, jobs = level.bits, list[Job]()
-    if bits is None:
-        bits = np.zeros(bit_words(rows, entries, gap), np.uint64)
-        jobs += [
-            partial(_fill_bits, level.row_starts, gap, bits, *piece)
-            for piece in parallel.pieces(len(bits), _CHUNK // WORD)
-        ]
+    bits = np.zeros(bit_words(rows, entries, gap), np.uint64)
+    jobs: list[parallel.Job] = [
+        partial(_fill_bits, level.row_starts, gap, bits, *piece)
+        for piece in parallel.pieces(len(bits), _CHUNK // WORD)
+    ]
     starts = RowStarts(
         rows,
         entries,
@@ -155,24 +151,25 @@ def _fill_bits(
         fill_bits(starts, gap, bits, begin, end)
 
 
-def _sparse(step: int, level: Level, starts: RowStarts, widest: int) -> tuple[StepTable, list[Job]]:
-    entries = level.entries
+def _sparse(
+    step: int, level: Level, starts: RowStarts, widest: int
+) -> tuple[StepTable, list[parallel.Job]]:
+    entries, tokens = level.entries, level.tokens
     if "packed" not in token_candidates(starts.rows, entries, level.vocabulary):
-        tokens = level.plain_tokens()
         return StepTable(step, level.vocabulary, starts, tokens=tokens, widest=widest), []
-    packed, jobs = level.packed, list[Job]()
-    if packed is None:
-        bits, tokens = token_bits(level.vocabulary), level.plain_tokens()
-        packed = np.zeros(packed_words(entries, bits), np.uint32)
-        jobs += [
-            partial(pack_tokens, tokens[first:last], bits, packed, first)
-            for first, last in parallel.pieces(entries, _CHUNK)
-        ]
+    bits = token_bits(level.vocabulary)
+    packed = np.zeros(packed_words(entries, bits), np.uint32)
+    jobs: list[parallel.Job] = [
+        partial(pack_tokens, tokens[first:last], bits, packed, first)
+        for first, last in parallel.pieces(entries, _CHUNK)
+    ]
     return StepTable(step, level.vocabulary, starts, packed=packed, widest=widest), jobs
 
 
-def _dense(step: int, level: Level, starts: RowStarts, widest: int) -> tuple[StepTable, list[Job]]:
-    words, tokens = -(-level.vocabulary // WORD), level.plain_tokens()
+def _dense(
+    step: int, level: Level, starts: RowStarts, widest: int
+) -> tuple[StepTable, list[parallel.Job]]:
+    words, tokens = -(-level.vocabulary // WORD), level.tokens
     bitmap = np.empty((starts.rows, words), np.uint64)
     ranks = np.empty((starts.rows, -(-words // GROUP)), rank_dtype(level.vocabulary))
 
@@ -181,7 +178,7 @@ def _dense(step: int, level: Level, starts: RowStarts, widest: int) -> tuple[Ste
         bitmap[first:last] = dense_bitmap(level.vocabulary, bounds, tokens[bounds[0] : bounds[-1]])
         ranks[first:last] = dense_ranks(level.vocabulary, bitmap[first:last])
 
-    jobs: list[Job] = [
+    jobs: list[parallel.Job] = [
         partial(fill, *piece)
         for piece in parallel.pieces(starts.rows, max(1, _DENSE_CELLS // level.vocabulary))
     ]

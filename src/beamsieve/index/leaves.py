@@ -29,22 +29,26 @@ def token_of_entry(
     table: StepTable, rows: NDArray[np.int64], entries: NDArray[np.int64]
 ) -> NDArray[np.int32]:
     """int32 [n]: the tokens of these entries (int64 [n]) of these rows (int64 [n])."""
-    if table.bitmap is None:
+    if table.bitmap is None or table.ranks is None:
         return table.tokens_at(entries).astype(np.int32)
     if table.rows == 1:
         return np.asarray(tokens_of_row(table, 0)[entries])
-    words = table.bitmap[rows]
-    upto = np.bitwise_count(words).cumsum(axis=1, dtype=np.int64)
-    inner = (entries - table.starts.start(rows))[:, None]
-    word = np.minimum((upto <= inner).sum(axis=1), words.shape[1] - 1)[:, None]
-    own = np.take_along_axis(words, word, 1)
-    left = inner - (np.take_along_axis(upto, word, 1) - np.bitwise_count(own))
+    left = entries - table.starts.start(rows)
+    ranks, top = table.ranks[rows], table.bitmap.shape[1] - 1
+    group = np.maximum((ranks <= left[:, None]).sum(axis=1) - 1, 0)
+    left -= ranks[np.arange(len(group)), group]
+    word = np.minimum(group * GROUP, top)
+    for _ in range(GROUP - 1):  # past the words of the group that lie before the entry
+        count = np.bitwise_count(table.bitmap[rows, word])
+        behind = left >= count
+        left -= count * behind
+        word = np.minimum(word + behind, top)
     # Each word stands alone, at the head of three, so that no other bit is met.
-    alone = np.zeros((len(own), 3), np.uint64)
-    alone[:, :1] = own
-    first = np.arange(len(own)) * (3 * WORD)
-    bit = kth_set_bit(alone.ravel(), first, left.ravel()) - first
-    return np.asarray((word.ravel() * WORD + bit).astype(np.int32))
+    alone = np.zeros((len(word), 3), np.uint64)
+    alone[:, 0] = table.bitmap[rows, word]
+    first = np.arange(len(word)) * (3 * WORD)
+    bit = kth_set_bit(alone.ravel(), first, left) - first
+    return np.asarray((word * WORD + bit).astype(np.int32))
 
 
 def spelled_by_lookup(tables: Sequence[StepTable], leaves: NDArray[np.int64]) -> NDArray[np.int32]:

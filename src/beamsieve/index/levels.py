@@ -15,13 +15,7 @@ from numpy.typing import NDArray
 from beamsieve import parallel
 from beamsieve.catalog.order import Block, SidOrder
 from beamsieve.index.starts import starts_dtype
-from beamsieve.index.tokens import (
-    pack_tokens,
-    packed_words,
-    token_bits,
-    token_dtype,
-    unpack_tokens,
-)
+from beamsieve.index.tokens import token_dtype
 
 
 @dataclass(frozen=True)
@@ -31,37 +25,17 @@ class Level:
     Attributes:
         vocabulary: the level's codebook.
         row_starts: int32 or int64 [rows + 1]; where each row's entries begin.
-        tokens: uint8, uint16 or uint32 [entries]; None where they are packed.
-        packed: the packed tokens, if they are.
-        bits: the bits of the row starts, if they are there already.
+        tokens: uint8, uint16 or uint32 [entries].
     """
 
     vocabulary: int
     row_starts: NDArray[np.signedinteger]
-    tokens: NDArray[np.unsignedinteger] | None = None
-    packed: NDArray[np.uint32] | None = None
-    bits: NDArray[np.uint64] | None = None
+    tokens: NDArray[np.unsignedinteger]
 
     @property
     def entries(self) -> int:
         """How many entries there are."""
-        return int(self.row_starts[-1])
-
-    def plain_tokens(self) -> NDArray[np.unsignedinteger]:
-        """uint8, uint16 or uint32 [entries]."""
-        if self.tokens is not None:
-            return self.tokens
-        assert self.packed is not None
-        return unpack_tokens(self.packed, self.vocabulary, self.entries)
-
-    def packed_tokens(self) -> NDArray[np.uint32]:
-        """uint32 [packed_words]: the tokens, packed."""
-        if self.packed is not None:
-            return self.packed
-        bits = token_bits(self.vocabulary)
-        packed = np.zeros(packed_words(self.entries, bits), np.uint32)
-        pack_tokens(self.plain_tokens(), bits, packed)
-        return packed
+        return len(self.tokens)
 
     @classmethod
     def empty(cls, vocabulary: int, rows: int, entries: int) -> Level:
@@ -169,7 +143,7 @@ def _fill(order: SidOrder, block: Block, tables: Sequence[Level], done: list[int
         if order.padded:
             tokens = tokens - tokens.dtype.type(1)
         first = done[depth]
-        table.plain_tokens()[first : first + count] = tokens
+        table.tokens[first : first + count] = tokens
         if rows_new is not None:
             starts: NDArray[np.integer]
             if order.padded:  # a row may have no entry

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,7 +18,9 @@ from beamsieve import parallel
 from beamsieve.index.reader import TableReader
 from beamsieve.index.sets import Places, among, ascending, counted
 
-_PART = 1 << 19
+_PART = 1 << 17
+_BLOCK = 1 << 15
+_LOOKUPS = 1 << 12
 
 
 @dataclass(frozen=True)
@@ -42,8 +45,10 @@ class Steps:
     def over(self, start: int, stop: int) -> Places:
         """int64 [stop - start]; the number at each position."""
         first, last = np.searchsorted(self.places, [start + 1, stop])
-        cuts = np.concatenate([[start], self.places[first:last], [stop]])
-        return np.repeat(self.totals[first : last + 1], np.diff(cuts))
+        ends = np.append(self.places[first:last], stop)
+        ends[1:] -= ends[:-1].copy()
+        ends[0] -= start
+        return np.repeat(self.totals[first : last + 1], ends)
 
 
 @dataclass(frozen=True)
@@ -113,25 +118,29 @@ class Merge:
 
         For an inserted one it is the position in front of which it went.
         """
-        return self._ahead.over(start, stop) + np.arange(start, stop)
-
-    def take(
-        self,
-        old: NDArray[np.int64],
-        new: NDArray[np.int64],
-        threads: int | None,
-    ) -> NDArray[np.int64]:
-        """The array afterwards: ``old`` [old] without the deleted, with ``new`` [inserted]."""
-        found = np.empty(self.size, old.dtype)
-
-        def fill(part: tuple[int, int]) -> None:
-            for first, last in parallel.blocks(*part):
-                if self.old:
-                    np.take(old, self.sources(first, last), out=found[first:last], mode="clip")
-
-        parallel.run(fill, parallel.pieces(self.size, _PART), threads)
-        found[self.inserted] = new
+        found = self._ahead.over(start, stop)
+        found += np.arange(start, stop)
         return found
+
+    def changed(self, old: NDArray[Any], new: NDArray[Any]) -> NDArray[Any]:
+        """An array afterwards: ``old`` [old, …] without the deleted, with ``new`` [inserted, …]."""
+        found = np.empty((self.size, *old.shape[1:]), old.dtype)
+        for job in self.jobs(old, new, found):
+            job()
+        return found
+
+    def jobs(self, old: NDArray[Any], new: NDArray[Any], out: NDArray[Any]) -> list[parallel.Job]:
+        """What writes :meth:`changed` to ``out``, in any order."""
+
+        def write(start: int, stop: int) -> None:
+            for first, last in parallel.blocks(start, stop, _BLOCK):
+                if self.old:
+                    sources = self.sources(first, last)
+                    np.take(old, sources, axis=0, out=out[first:last], mode="clip")
+                low, high = np.searchsorted(self.inserted, [first, last])
+                out[self.inserted[low:high]] = new[low:high]
+
+        return [partial(write, *piece) for piece in parallel.pieces(self.size, _PART)]
 
 
 @dataclass(frozen=True)
@@ -168,20 +177,33 @@ class Found:
     parents: Places
 
 
-def locate(readers: Sequence[TableReader], sids: NDArray[np.int32]) -> list[Found]:
+def locate(
+    readers: Sequence[TableReader], sids: NDArray[np.int32], threads: int | None = None
+) -> list[Found]:
     """Where the prefixes of ``sids`` (int32 [n, L], ascending and distinct) stand, per table."""
     count = len(sids)
+    place, row = (np.empty((len(readers), count), np.int64) for _ in range(2))
+    here = np.zeros((len(readers), count), np.bool_)
+
+    def look(part: tuple[int, int]) -> None:
+        own = slice(*part)
+        above, known = np.zeros(part[1] - part[0], np.int64), np.ones(part[1] - part[0], np.bool_)
+        for level, reader in enumerate(readers):
+            at, there = np.empty_like(above), np.zeros_like(known)
+            at[known], there[known] = reader.find(above[known], sids[own, level][known])
+            at[~known] = reader.table.starts.start(above[~known])
+            place[level, own], here[level, own] = at, there
+            row[level, own] = np.where(known, above, -1)
+            above, known = at, there
+
+    for reader in readers:
+        reader.prepare()
+    parallel.run(look, parallel.pieces(count, _LOOKUPS), threads)
     differs = np.arange(count) == 0  # whether the prefix is another than the one before
-    row, known = np.zeros(count, np.int64), np.ones(count, np.bool_)
     found: list[Found] = []
-    for level, reader in enumerate(readers):
-        place = np.empty(count, np.int64)
-        here = np.zeros(count, np.bool_)
-        place[known], here[known] = reader.find(row[known], sids[known, level])
-        place[~known] = reader.table.starts.start(row[~known])
+    for level in range(len(readers)):
         differs[1:] |= sids[1:, level] != sids[:-1, level]
-        found.append(Found(place, here, differs & ~here, np.where(known, row, -1)))
-        row, known = place, here
+        found.append(Found(place[level], here[level], differs & ~here[level], row[level]))
     return found
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -14,8 +13,11 @@ from numpy.typing import NDArray
 
 from beamsieve import parallel
 from beamsieve.catalog.items import ItemIds
-from beamsieve.index.levels import Level
-from beamsieve.index.tables import StepTable, token_candidates
+from beamsieve.index.encode import bit_words, fill_bits
+from beamsieve.index.layouts import dense_bitmap
+from beamsieve.index.starts import CHUNK_WORDS, RowStarts, starts_dtype
+from beamsieve.index.tables import StepTable, best_layout, token_candidates
+from beamsieve.index.tokens import pack_tokens, packed_words
 from beamsieve.targeting.item_rules import ItemRules
 from beamsieve.targeting.matchers import Matchers
 
@@ -49,24 +51,16 @@ class IndexParts:
     matchers: Matchers | None
 
 
-def fingerprints(
-    parts: IndexParts, levels: Sequence[bytes] | None = None, threads: int | None = None
-) -> tuple[str, str]:
+def fingerprints(parts: IndexParts, threads: int | None = None) -> tuple[str, str]:
     """32 hexadecimal digits of the whole, and of codebooks and semantic IDs alone.
 
-    Layouts do not count: a table is hashed as plain row starts and as the list of tokens that the
-    sparse layout would hold, packed where it packs them.
+    Layouts do not count: of every table its *plain form* is hashed, which :func:`_plain_form` says.
 
     Args:
         parts: the whole.
-        levels: what :func:`hash_levels` gave, where the tables' plain parts were at hand.
         threads: how many may hash side by side.
     """
-    if levels is None:
-        plain: list[Any] = []
-        for table in parts.tables:
-            plain += (table.plain_starts, partial(_sparse_tokens, table))
-        levels = parallel.run(_hash, plain, threads)
+    levels = [one for table in parts.tables for one in _plain_form(table)]
     others: list[Any] = [
         b"-" if array is None else array for array in (parts.leaf_starts, parts.leaf_numbers)
     ]
@@ -79,35 +73,59 @@ def fingerprints(
         arrays = parts.item_rules.arrays() | parts.matchers.arrays()
         for name in sorted(arrays):
             others += (name.encode(), arrays[name])
-    digest = xxhash.xxh3_128(b"beamsieve index 2")
+    hashes = parallel.run(_hash, [*levels, *others], threads)
+    digest = xxhash.xxh3_128(b"beamsieve index 3")
     digest.update(repr((list(parts.codebooks), parts.end_token)).encode())
-    for one in levels:
-        digest.update(one)
+    digest.update(b"".join(hashes[: len(levels)]))
     sids = digest.hexdigest()
-    for one in parallel.run(_hash, others, threads):
-        digest.update(one)
+    digest.update(b"".join(hashes[len(levels) :]))
     return digest.hexdigest(), sids
 
 
-def hash_levels(
-    tables: Sequence[StepTable], levels: Sequence[Level], threads: int | None = None
-) -> list[bytes]:
-    """The hashes of the tables, whose plain parts are at hand."""
-    parts: list[Any] = []
-    for table, level in zip(tables, levels, strict=True):
-        parts += (level.row_starts, partial(_sparse_tokens, table, level))
-    return parallel.run(_hash, parts, threads)
+def _plain_form(table: StepTable) -> list[Any]:
+    """What says all about a table, whatever its layout, and is stored so in most; to be hashed.
+
+    - its rows, its entries, and z, in decimal;
+    - its row starts: nothing where every row has one entry; plain ones where these take no more
+      bytes than the bits of the kind sampled; else those bits;
+    - its tokens: a bitmap where the dense layout takes the fewest bytes; else the list that the
+      sparse layout holds.
+    """
+    rows, entries, vocabulary = table.rows, table.entries, table.vocabulary
+    starts, gap = table.starts, int(table.starts.has_empty_row)
+    found: list[Any] = [f"{rows} {entries} {gap}".encode()]
+    if rows == entries and not gap:
+        pass
+    elif (rows + 1) * starts_dtype(entries).itemsize <= 8 * bit_words(rows, entries, gap):
+        found.append(table.plain_starts)
+    else:
+        found.append(starts.bits if starts.bits is not None else partial(_bits, starts, gap))
+    if best_layout(rows, entries, vocabulary) == "dense":
+        found.append(partial(_bitmap, table) if table.bitmap is None else table.bitmap)
+    elif "packed" in token_candidates(rows, entries, vocabulary):
+        found.append(partial(_packed, table) if table.packed is None else table.packed)
+    else:
+        found.append(table.plain_tokens)
+    return found
 
 
-def _sparse_tokens(table: StepTable, level: Level | None = None) -> NDArray[np.unsignedinteger]:
-    """The tokens as the sparse layout holds them."""
-    if "packed" not in token_candidates(table.rows, table.entries, table.vocabulary):
-        return table.plain_tokens() if level is None else level.plain_tokens()
-    if table.packed is not None:
-        return table.packed
-    if level is None:
-        level = Level(table.vocabulary, table.plain_starts(), table.plain_tokens())
-    return level.packed_tokens()
+def _bits(starts: RowStarts, gap: int) -> NDArray[np.uint64]:
+    plain = starts.all()
+    bits = np.zeros(bit_words(starts.rows, starts.entries, gap), np.uint64)
+    for first in range(0, len(bits), CHUNK_WORDS):
+        fill_bits(plain, gap, bits, first, first + CHUNK_WORDS)
+    return bits
+
+
+def _bitmap(table: StepTable) -> NDArray[np.uint64]:
+    return dense_bitmap(table.vocabulary, table.plain_starts(), table.plain_tokens())
+
+
+def _packed(table: StepTable) -> NDArray[np.uint32]:
+    bits = table.token_bits
+    packed = np.zeros(packed_words(table.entries, bits), np.uint32)
+    pack_tokens(table.plain_tokens(), bits, packed)
+    return packed
 
 
 def _hash(given: Any) -> bytes:

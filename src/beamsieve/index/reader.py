@@ -12,39 +12,22 @@ from beamsieve.index.encode import bit_words, fill_bits
 from beamsieve.index.sets import Places
 from beamsieve.index.starts import WORD
 from beamsieve.index.tables import GROUP, StepTable
-from beamsieve.index.tokens import token_dtype
 
 
 class TableReader:
-    """A step table's entries, by position.
+    """A step table's entries, by position; of tables without an empty row.
 
-    Attributes:
-        table: of which no row is empty.
-        plain: its tokens as a list; None where they are packed.
+    Args:
+        table: the table.
     """
 
-    def __init__(self, table: StepTable, threads: int | None) -> None:
+    def __init__(self, table: StepTable) -> None:
         self.table = table
-        self._threads = threads
-        self.plain: NDArray[np.unsignedinteger] | None = table.tokens
-        if table.bitmap is not None:
-            self.plain = self._listed(table.bitmap)
 
-    def _listed(self, bitmap: NDArray[np.uint64]) -> NDArray[np.unsignedinteger]:
-        rows, words = bitmap.shape
-        table = self.table
-        found = np.empty(table.entries, token_dtype(table.vocabulary))
-        starts = table.plain_starts()
-
-        def unpack(part: tuple[int, int]) -> None:
-            first, last = part
-            octets = np.ascontiguousarray(bitmap[first:last]).reshape(-1).view(np.uint8)
-            bits = np.unpackbits(octets, bitorder="little").view(np.bool_)
-            found[starts[first] : starts[last]] = np.flatnonzero(bits) % (words * WORD)
-
-        parts = parallel.pieces(rows, max(1, (1 << 20) // (words * WORD)))
-        parallel.run(unpack, parts, self._threads)
-        return found
+    def prepare(self) -> None:
+        """Count what look-ups need, before several threads ask for it."""
+        if self.table.starts.bits is not None:
+            _ = self._rows_before
 
     def start_bits(self) -> NDArray[np.uint64]:
         """The bits of the row starts, as the kind sampled holds them."""

@@ -99,7 +99,7 @@ def _leaves_of(index: Index, sids: NDArray[np.integer], what: str, on_missing: O
         row = np.zeros(len(sids), np.int64)
         known = np.ones(len(sids), np.bool_)
         for level, table in enumerate(index.tables):
-            reader = TableReader(table, 1)
+            reader = TableReader(table)
             end = np.zeros(len(sids), np.int64)
             tokens = sids[:, level].astype(np.int64) if level < width else end
             known &= (tokens >= 0) & (tokens < table.vocabulary)

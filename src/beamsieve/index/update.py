@@ -7,6 +7,7 @@ full build of that catalog with the index's codebooks gives.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -19,10 +20,9 @@ from beamsieve.catalog.items import ItemIds
 from beamsieve.catalog.validate import Progress
 from beamsieve.errors import CatalogError, InputError
 from beamsieve.index.build import LayoutChoice, forced_layouts, numbered_by_appearance
-from beamsieve.index.change import changed_level
-from beamsieve.index.fill import make_tables
+from beamsieve.index.change import changed_tables
 from beamsieve.index.merge import Found, Merge, Steps, changes_of, locate
-from beamsieve.index.parts import IndexParts, fingerprints, hash_levels
+from beamsieve.index.parts import IndexParts, fingerprints
 from beamsieve.index.reader import TableReader
 from beamsieve.index.removals import Change, is_catalog, removed_pairs, user_codebooks
 from beamsieve.index.sets import Places, among, ascending, counted
@@ -195,10 +195,10 @@ def _merged(
     distinct = sids[is_new]
     which = np.cumsum(is_new) - 1  # of the distinct ones, for each added pair
 
-    readers = parallel.run(lambda table: TableReader(table, 1), index.tables, threads)
+    readers = [TableReader(table) for table in index.tables]
     starts = parts.leaf_starts
     leaf = removed if starts is None else np.searchsorted(starts, removed, side="right") - 1
-    found = locate(readers, distinct)
+    found = locate(readers, distinct, threads)
     place, here = found[-1].place, found[-1].here
     emptied, lost = counted(leaf)
     held = np.ones(len(emptied), np.int64)
@@ -210,38 +210,31 @@ def _merged(
         raise _nothing_left()
     changes = changes_of(readers, distinct, found, gone)
 
-    report("merging", 0, index.length + 3)
-    levels = []
-    before: Merge | None = None
-    for number, (reader, change) in enumerate(zip(readers, changes, strict=True), 1):
-        levels.append(changed_level(reader, change, before, threads))
-        before = change.merge
-        report("merging", number, index.length + 3)
-    tables = make_tables(levels, forced, threads)
-    report("merging", index.length + 1, index.length + 3)
-
     leaves = np.where(here, place, -1)[which]
     pairs = _new_pairs(index, removed, added.known[added.numbers], leaves)
     merge = Merge(index.pair_count, removed, _in_front_of(starts, place + here)[which[pairs]])
-    items, leaf_numbers, titles = _new_items(index, added, merge, pairs, threads)
+    items = _ItemsAfter(index, added, merge, pairs)
+    tables = changed_tables(readers, changes, forced)
+    report("merging", 0, 2)
+    parallel.side_by_side([items.steps(), *(table.steps() for table in tables)], threads)
     counts = np.bincount(which[pairs], minlength=len(distinct))
     leaf_starts = None
     if merge.size > changes[-1].merge.size:
         leaf_starts = _new_leaf_starts(starts, leaf, changes[-1].merge, found[-1], counts, threads)
-    report("merging", index.length + 2, index.length + 3)
+    report("merging", 1, 2)
     made = IndexParts(
-        tables=tables,
+        tables=tuple(table.table for table in tables),
         codebooks=parts.codebooks,
         end_token=parts.end_token,
-        items=items,
+        items=items.items,
         leaf_starts=leaf_starts,
-        leaf_numbers=leaf_numbers,
-        titles=titles,
+        leaf_numbers=items.leaf_numbers,
+        titles=items.titles,
         item_rules=None,
         matchers=None,
     )
-    prints = fingerprints(made, hash_levels(tables, levels, threads), threads)
-    report("merging", index.length + 3, index.length + 3)
+    prints = fingerprints(made, threads)
+    report("merging", 2, 2)
     return made, prints, changes[-1].merge.size
 
 
@@ -264,37 +257,59 @@ def _new_pairs(index: Index, removed: Places, known: Places, leaves: Places) -> 
     return np.flatnonzero(~among(np.arange(len(leaves)), owner[there]))
 
 
-def _new_items(
-    index: Index,
-    added: _Added,
-    merge: Merge,
-    pairs: Places,
-    threads: int | None,
-) -> tuple[ItemIds, NDArray[np.integer] | None, pa.Array | None]:
-    """Items, the item number of each pair (None where each has its own), and titles."""
-    old_numbers, old_count = index.parts.leaf_numbers, len(index.items)
-    known = added.known
-    if old_numbers is None:
-        stays = ~among(known, merge.deleted)
-    else:
-        left = np.bincount(old_numbers, minlength=old_count)
-        left -= np.bincount(old_numbers[merge.deleted], minlength=old_count)
-        stays = left[known] > 0
-    numbers = np.where((known >= 0) & stays, known, np.arange(len(known)) + old_count)
-    numbers = numbers[added.numbers[pairs]]
-    titles = _joined_titles(index, added)
-    one_pair_each = old_numbers is None and len(ascending(numbers)) == len(numbers)
-    one_pair_each &= bool((numbers >= old_count).all())
-    if one_pair_each and titles is None and not index.items.are_strings:
-        new = added.items.numpy()[added.numbers[pairs]]
-        return ItemIds.numbered(merge.take(index.items.numpy(), new, threads)), None, None
-    held = np.arange(old_count) if old_numbers is None else old_numbers.astype(np.int64, copy=False)
-    items, leaf_numbers = merge.take(held, numbers, threads), None
-    if not one_pair_each:
-        items, leaf_numbers = numbered_by_appearance(items)
-    take = pa.array(items)
-    joined = ItemIds(_joined_items(index, added).take(take))
-    return joined, leaf_numbers, None if titles is None else titles.take(take)
+class _ItemsAfter:
+    """The items afterwards.
+
+    Args:
+        index: before.
+        added: what is added.
+        merge: of the pairs.
+        pairs: which of the added pairs are new.
+
+    Attributes:
+        items, titles: by their new numbers, once :meth:`steps` has ended.
+        leaf_numbers: the item of each pair; None where each has its own.
+    """
+
+    items: ItemIds
+    leaf_numbers: NDArray[np.integer] | None = None
+    titles: pa.Array | None = None
+
+    def __init__(self, index: Index, added: _Added, merge: Merge, pairs: Places) -> None:
+        self._index, self._added, self._merge, self._pairs = index, added, merge, pairs
+
+    def steps(self) -> Iterator[list[parallel.Job]]:
+        """What is to be done, for :func:`beamsieve.parallel.side_by_side`."""
+        index, added, merge, pairs = self._index, self._added, self._merge, self._pairs
+        old_numbers, old_count = index.parts.leaf_numbers, len(index.items)
+        known = added.known
+        if old_numbers is None:
+            stays = ~among(known, merge.deleted)
+        else:
+            left = np.bincount(old_numbers, minlength=old_count)
+            left -= np.bincount(old_numbers[merge.deleted], minlength=old_count)
+            stays = left[known] > 0
+        numbers = np.where((known >= 0) & stays, known, np.arange(len(known)) + old_count)
+        numbers = numbers[added.numbers[pairs]]
+        titles = _joined_titles(index, added)
+        one_pair_each = old_numbers is None and len(ascending(numbers)) == len(numbers)
+        one_pair_each &= bool((numbers >= old_count).all())
+        found = np.empty(merge.size, np.int64)
+        if one_pair_each and titles is None and not index.items.are_strings:
+            new = added.items.numpy()[added.numbers[pairs]]
+            yield merge.jobs(index.items.numpy(), new, found)
+            self.items = ItemIds.numbered(found)
+            return
+        held = np.arange(old_count)
+        if old_numbers is not None:
+            held = old_numbers.astype(np.int64, copy=False)
+        yield merge.jobs(held, numbers, found)
+        items = found
+        if not one_pair_each:
+            items, self.leaf_numbers = numbered_by_appearance(items)
+        take = pa.array(items)
+        self.items = ItemIds(_joined_items(index, added).take(take))
+        self.titles = None if titles is None else titles.take(take)
 
 
 def _new_leaf_starts(

@@ -1,0 +1,134 @@
+"""From the bits of row starts, as the kind sampled holds them, to the kind of fewest bytes.
+
+Where the bits are there already, the starts need not be listed: every eighth of them, and the one
+in front of it, say how far blocks of 8, 16, 32 and 64 rows reach, and are the samples of each.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import partial
+
+import numpy as np
+from numpy.typing import NDArray
+
+from beamsieve import parallel
+from beamsieve.index.bits import kth_set_bit
+from beamsieve.index.encode import kind_bytes
+from beamsieve.index.sets import Places
+from beamsieve.index.starts import BLOCKS, SPAN, WORD, RowStarts, starts_dtype
+
+_STEP = min(BLOCKS)
+_WORDS = 1 << 9
+"""Words that are unpacked at a time."""
+_PIECE = _WORDS << 4
+
+
+class Listing:
+    """Row starts from their bits; no row may be empty.
+
+    Args:
+        bits: uint64; as :mod:`beamsieve.index.starts` describes them.
+        rows, entries: of the table.
+
+    Attributes:
+        starts: the row starts, once the jobs of :meth:`jobs` are done.
+        widest: the most entries of any row, then.
+    """
+
+    starts: RowStarts
+    widest: int
+
+    def __init__(self, bits: NDArray[np.uint64], rows: int, entries: int) -> None:
+        self._bits, self._rows, self._entries = bits, rows, entries
+        counts = np.bitwise_count(bits)
+        self._before = np.cumsum(counts, dtype=np.int64) - counts
+        dtype = starts_dtype(entries)
+        self._first = np.zeros(-(-(rows + 1) // _STEP), dtype)
+        self._last = np.full(len(self._first), entries, dtype)
+        self._seams: list[tuple[int, int, int]] = []
+        self._plain: NDArray[np.signedinteger] | None = None
+
+    def steps(self) -> Iterator[list[parallel.Job]]:
+        """What is to be done, for :func:`beamsieve.parallel.side_by_side`."""
+        pieces = parallel.pieces(len(self._bits), _PIECE)
+        yield [partial(self._look, *piece) for piece in pieces]
+        self.widest = self._widest()
+        candidates = kind_bytes(
+            self._rows,
+            self._entries,
+            0,
+            {block: len(self._exceptional(block)) for block in BLOCKS},
+        )
+        kind = min(candidates, key=candidates.__getitem__)
+        if kind == "plain":
+            plain = np.empty(self._rows + 1, starts_dtype(self._entries))
+            self._plain = plain
+            yield [partial(self._look, *piece) for piece in pieces]
+            self.starts = RowStarts(self._rows, self._entries, plain, candidates=candidates)
+        elif kind == "identity":
+            self.starts = RowStarts(self._rows, self._entries, candidates=candidates)
+        else:
+            self.starts = self._sampled(int(kind.removeprefix("sampled/")), candidates)
+
+    def _look(self, first: int, last: int) -> None:
+        """Note what some words say."""
+        widest, earliest, before = 0, -1, -1
+        for start, stop in parallel.blocks(first, last, _WORDS):
+            octets = self._bits[start:stop].view(np.uint8)
+            places = np.flatnonzero(np.unpackbits(octets, bitorder="little").view(np.bool_))
+            if not len(places):
+                continue
+            places += start * WORD
+            row = int(self._before[start])
+            if self._plain is not None:
+                self._plain[row : row + len(places)] = places
+                continue
+            own = places[-row % _STEP :: _STEP]
+            at = -(-row // _STEP)
+            self._first[at : at + len(own)] = own
+            own = places[(-1 - row) % _STEP :: _STEP]
+            at = (row + (-1 - row) % _STEP) // _STEP
+            self._last[at : at + len(own)] = own
+            if before < 0:
+                earliest = int(places[0])
+            else:
+                widest = max(widest, int(places[0]) - before)
+            before = int(places[-1])
+            if len(places) > 1:
+                widest = max(widest, int(np.max(places[1:] - places[:-1])))
+        if self._plain is None and before >= 0:
+            self._seams.append((earliest, before, widest))
+
+    def _widest(self) -> int:
+        """The most entries of a row, those across two pieces included."""
+        widest, before = 0, None
+        for earliest, last, own in sorted(self._seams):
+            widest = max(widest, own, 0 if before is None else earliest - before)
+            before = last
+        return widest
+
+    def _exceptional(self, block: int) -> Places:
+        """The blocks of so many rows that reach too far for a sample."""
+        step = block // _STEP
+        first, last = self._first[::step], self._last[step - 1 :: step]
+        if len(last) < len(first):
+            last = np.append(last, self._last[-1])
+        return np.flatnonzero(last - first >= SPAN)
+
+    def _sampled(self, block: int, candidates: dict[str, int]) -> RowStarts:
+        samples = self._first[:: block // _STEP].copy()
+        listed = self._exceptional(block)
+        samples[listed] = -1 - np.arange(len(listed))
+        rows = np.minimum((listed[:, None] * block + np.arange(block)).ravel(), self._rows)
+        word = np.searchsorted(self._before, rows, side="right") - 1
+        starts = kth_set_bit(self._bits, word * WORD, rows - self._before[word])
+        return RowStarts(
+            self._rows,
+            self._entries,
+            bits=self._bits,
+            samples=samples,
+            exceptions=starts.astype(samples.dtype),
+            block=block,
+            candidates=candidates,
+        )
