@@ -154,7 +154,7 @@ class StepCall:
         B, M = self.shape.B, self.shape.M
         table = self.table
         bound = M * max(1, table.widest)  # a finished beam is a candidate too
-        if B * bound * 8 > SAFE_BYTES:
+        if B * bound * 12 > SAFE_BYTES:
             bound = int(table.most[min(M, len(table.most) - 1)])
         expected = max(1.0, min(bound, M * table.mean))
         most_blocks = max(1, self.device.multiprocessors * BLOCKS_AT_ONCE // B)
@@ -164,7 +164,7 @@ class StepCall:
         room = (self.device.shared_bytes - shared) // 16 * 4
         staged = max(0, min(bound, 8192, room)) if expected <= 8192 else 0
         self.fields.update(
-            scratch=self.device.address(self.work.take("scratch", B * bound * 2, np.float32)),
+            scratch=self.device.address(self.work.take("scratch", B * bound * 3, np.float32)),
             scratch_stride=bound,
             staged=staged,
         )

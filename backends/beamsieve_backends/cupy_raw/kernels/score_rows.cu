@@ -8,15 +8,16 @@
 // warps of all blocks share the candidates evenly: one wide row costs what its children cost.
 // Projected: a logit is hidden[b, m] . head[v] in float32, a warp to a product, head rows read in
 // place. Otherwise logits[b, m, v] is gathered. A finished beam is one candidate with its own score.
-// Workspace: 2 * scratch_stride floats per request, scratch_stride at least the sum of the degrees
-// of any M different rows; candidates, then keys. M * widest row < 2^32.
+// Workspace: 3 * scratch_stride words per request, scratch_stride at least the sum of the degrees
+// of any M different rows; logits, then keys, then tokens. M * widest row < 2^32.
 
 struct Rows {
     const Step& step;
     i64 first_beam;
     const u32* offset;   // [M + 1]: where a beam's candidates begin
     const i64* first;    // [M]: its row's first entry, -1 for a finished beam
-    float* keys;         // the workspace's second half, or shared memory when it fits
+    u32* tokens;         // the workspace's last third
+    float* keys;         // its second third, or shared memory when it fits
     u32 total;
 
     __device__ __forceinline__ int beam_of(u32 candidate) const {
@@ -28,16 +29,14 @@ struct Rows {
         }
         return low;
     }
-    __device__ __forceinline__ u32 token_of(int m, u32 j) const { return token_in(step, first_beam + m, first[m], j); }
-    __device__ __forceinline__ bool eligible(int m, u32 j) const {
-        if (step.eligible == nullptr) return true;
-        return is_eligible(step, first_beam + m, is_listed(step) ? j : token_of(m, j));
+    __device__ __forceinline__ bool eligible(int m, u32 j, u32 token) const {
+        return is_eligible(step, first_beam + m, is_listed(step) ? j : token);
     }
-    // Turns the logit of the beam's candidate j into its key.
+    // Turns the logit of the beam's candidate j into its key; all blocks' tokens are there.
     __device__ __forceinline__ float key(int m, u32 j, float logit, float2 mass, float beam_score) const {
-        if (!eligible(m, j)) return never();
-        const bool guided = step.bonus != nullptr || step.nudge != nullptr;
-        const u32 token = guided ? token_of(m, j) : 0;
+        u32 token = 0;
+        if (step.eligible != nullptr || step.bonus != nullptr || step.nudge != nullptr) token = __ldcg(tokens + offset[m] + j);
+        if (!eligible(m, j, token)) return never();
         return key_of_score(step, score_of(step, beam_score, logit, mass, first_beam + m, token), first_beam + m, token);
     }
     template <class F> __device__ __forceinline__ void each(F f) const {
@@ -103,6 +102,7 @@ __global__ void __launch_bounds__(THREADS, 2) score_rows(const __grid_constant__
             }
         }
         first[m] = start;
+        mass[m].x = step.in_scores[first_beam + m];  // until the mass is known
         offset[m] = degree;
         mine += degree;
     }
@@ -120,8 +120,9 @@ __global__ void __launch_bounds__(THREADS, 2) score_rows(const __grid_constant__
     if (threadIdx.x == 0) offset[beams] = total;
     __syncthreads();
 
-    Rows rows{step, first_beam, offset, first, nullptr, total};
-    float* const numbers = step.scratch + b * step.scratch_stride * 2;
+    float* const numbers = step.scratch + b * step.scratch_stride * 3;
+    u32* const tokens = reinterpret_cast<u32*>(numbers + 2 * step.scratch_stride);
+    Rows rows{step, first_beam, offset, first, tokens, nullptr, total};
 
     // The logits: each warp of the grid takes as many candidates in a row.
     const u32 warps = gridDim.x * WARPS;
@@ -140,8 +141,8 @@ __global__ void __launch_bounds__(THREADS, 2) score_rows(const __grid_constant__
                 logit = 0.0f;
             } else {
                 const u32 j = candidate - offset[m];
-                token = rows.token_of(m, j);
-                wanted = step.normalize != NORMALIZE_ELIGIBLE || rows.eligible(m, j);
+                token = token_in(step, first_beam + m, first[m], j);
+                wanted = step.normalize != NORMALIZE_ELIGIBLE || rows.eligible(m, j, token);
             }
         }
         if (Projected) {
@@ -170,7 +171,10 @@ __global__ void __launch_bounds__(THREADS, 2) score_rows(const __grid_constant__
             logit = logit_of<T>(step, first_beam + m, token);
         }
         if (Projected && wanted) logit = or_dead(logit + bias_of(step, token));
-        if (candidate < end) numbers[candidate] = logit;
+        if (candidate < end) {
+            numbers[candidate] = logit;
+            tokens[candidate] = token;
+        }
     }
 
     if (!arrived_last(&step.meetings[b].arrived, gridDim.x, chooser.words)) return;
@@ -210,7 +214,7 @@ __global__ void __launch_bounds__(THREADS, 2) score_rows(const __grid_constant__
         const u32 start = offset[m], degree = offset[m + 1] - start;
         widest = max(widest, degree);
         if (degree == 0 || degree > SHORT) continue;
-        const float beam_score = step.in_scores[first_beam + m];
+        const float beam_score = mass[m].x;
         if (first[m] < 0) {
             settle_key(start, or_dead(beam_score));
             continue;
@@ -223,15 +227,17 @@ __global__ void __launch_bounds__(THREADS, 2) score_rows(const __grid_constant__
     for (int m = any_middling ? warp_id() : beams; m < beams; m += WARPS) {
         const u32 start = offset[m], degree = offset[m + 1] - start;
         if (degree <= SHORT || degree > LONG) continue;
-        const float beam_score = step.in_scores[first_beam + m];
+        const float beam_score = mass[m].x;
         const float2 own = step.mass != nullptr ? __ldcg(step.mass + first_beam + m) : mass_of(keys + start, lane_id(), degree, 32).across_warp().log();
+        __syncwarp();
         if (lane_id() == 0) mass[m] = own;
         for (u32 j = lane_id(); j < degree; j += 32) settle_key(start + j, rows.key(m, j, keys[start + j], own, beam_score));
     }
     for (int m = any_long ? 0 : beams; m < beams; ++m) {
         const u32 start = offset[m], degree = offset[m + 1] - start;
         if (degree <= LONG) continue;
-        const float beam_score = step.in_scores[first_beam + m];
+        const float beam_score = mass[m].x;
+        __syncthreads();
         float2 own;
         if (step.mass != nullptr) own = __ldcg(step.mass + first_beam + m);
         else own = across_block(mass_of(keys + start, threadIdx.x, degree, THREADS).across_warp(), reinterpret_cast<float*>(chooser.words)).log();
@@ -254,7 +260,7 @@ __global__ void __launch_bounds__(THREADS, 2) score_rows(const __grid_constant__
             write_beam(step, b, place, m, -1, key, key, step.in_rows[first_beam + m], 1);
             return;
         }
-        const u32 token = rows.token_of(m, candidate - offset[m]);
+        const u32 token = __ldcg(tokens + candidate);
         float score = key;  // without a nudge they are one
         if (step.nudge != nullptr)
             score = score_of(step, step.in_scores[first_beam + m], __ldcg(numbers + candidate), mass[m], first_beam + m, token);

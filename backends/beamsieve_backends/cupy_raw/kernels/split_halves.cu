@@ -32,29 +32,63 @@ __device__ __forceinline__ u16 to_half(float x) {
 
 __device__ __forceinline__ float power_of_two(int exponent) { return __int_as_float((exponent + 127) << 23); }
 
+// The exponent of a row's unit.
+__device__ __forceinline__ int unit_of(float largest) {
+    const int exponent = static_cast<int>(static_cast<u32>(__float_as_int(largest)) >> 23) - 127;
+    return largest == 0.0f ? 0 : max(exponent - 14, -126);
+}
+
+__device__ __forceinline__ void split(float x, u16& high, u16& low) {
+    high = to_half(x);
+    low = is_finite(x) ? to_half(x - number(float16{high})) : 0;
+}
+
+__device__ __forceinline__ void store8(u16* to, const u16 (&x)[8]) {
+    uint4 words;
+    words.x = x[0] | static_cast<u32>(x[1]) << 16;
+    words.y = x[2] | static_cast<u32>(x[3]) << 16;
+    words.z = x[4] | static_cast<u32>(x[5]) << 16;
+    words.w = x[6] | static_cast<u32>(x[7]) << 16;
+    *reinterpret_cast<uint4*>(to) = words;
+}
+
 __global__ void __launch_bounds__(THREADS) split_halves(const __grid_constant__ Halves in) {
     const i64 all = in.rows[0] + in.rows[1];
     for (i64 at = static_cast<i64>(blockIdx.x) * WARPS + warp_id(); at < all; at += static_cast<i64>(gridDim.x) * WARPS) {
         const int which = at >= in.rows[0];
-        const i64 row = which ? at - in.rows[0] : at;
-        const float* const from = in.in[which] + row * in.size;
-        float largest = 0.0f;
-        for (int i = lane_id(); i < in.size; i += 32) {
-            const float x = from[i];
-            if (is_finite(x)) largest = fmaxf(largest, x < 0.0f ? -x : x);
+        const i64 row = which ? at - in.rows[0] : at, size = in.size;
+        const float* const from = in.in[which] + row * size;
+        u16* const to = in.out[which] + row * size * 3;
+        const i64 low_place = which ? 2 * size : size, high_place = which ? size : 2 * size;
+        float largest = 0.0f, x[8];
+        const bool vectors = size % 8 == 0 && reinterpret_cast<u64>(from) % 16 == 0;
+        for (i64 i = lane_id() * 8; vectors && i < size; i += 256) {
+            load8(from + i, x);
+#pragma unroll
+            for (int k = 0; k < 8; ++k)
+                if (is_finite(x[k])) largest = fmaxf(largest, x[k] < 0.0f ? -x[k] : x[k]);
         }
-        largest = warp_max(largest);
-        const int exponent = static_cast<int>(static_cast<u32>(__float_as_int(largest)) >> 23) - 127;
-        const int unit = largest == 0.0f ? 0 : max(exponent - 14, -126);
+        for (i64 i = lane_id(); !vectors && i < size; i += 32) {
+            const float y = from[i];
+            if (is_finite(y)) largest = fmaxf(largest, y < 0.0f ? -y : y);
+        }
+        const int unit = unit_of(warp_max(largest));
         const float down = power_of_two(-unit);
-        u16* const to = in.out[which] + row * in.size * 3;
-        for (int i = lane_id(); i < in.size; i += 32) {
-            const float x = from[i] * down;
-            const u16 high = to_half(x);
-            const u16 low = is_finite(x) ? to_half(x - number(float16{high})) : 0;
+        for (i64 i = lane_id() * 8; vectors && i < size; i += 256) {
+            u16 high[8], low[8];
+            if (size > 256) load8(from + i, x);  // else they are there still
+#pragma unroll
+            for (int k = 0; k < 8; ++k) split(x[k] * down, high[k], low[k]);
+            store8(to + i, high);
+            store8(to + low_place + i, low);
+            store8(to + high_place + i, high);
+        }
+        for (i64 i = lane_id(); !vectors && i < size; i += 32) {
+            u16 high, low;
+            split(from[i] * down, high, low);
             to[i] = high;
-            to[in.size + i] = which ? high : low;
-            to[2 * static_cast<i64>(in.size) + i] = which ? low : high;
+            to[low_place + i] = low;
+            to[high_place + i] = high;
         }
         if (lane_id() == 0) in.units[which][row] = power_of_two(unit);
     }
