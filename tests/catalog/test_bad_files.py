@@ -22,6 +22,7 @@ BAD_FILES: dict[str, tuple[str, bytes, str]] = {
     "CSV without items": ("c.csv", b"id,sid\n1,2\n", 'column "item" is missing; the file has'),
     "CSV without SIDs": ("c.csv", b"item,title\n1,2\n", 'column "sid" .* is missing'),
     "gap in levels": ("c.csv", b"item,sid_0,sid_2\n1,2,3\n", 'column "sid" .* is missing'),
+    "rows end as on old Macs": ("c.csv", b"item,sid\ra,0 1\rb,x\r", "data row 2"),
     "column twice": ("c.csv", b"item,sid,sid\n1,2,3\n", "column 'sid' is there 2 times"),
     "text as Parquet": ("c.parquet", CSV.encode(), "not a Parquet file"),
     "Parquet as CSV": ("c.csv", b"PAR1\0\0\x15\x04", "no CSV file"),
@@ -63,6 +64,8 @@ def test_more_files_refused(tmp_path: Path) -> None:
         Catalog.read(tmp_path, format="csv")
     with pytest.raises(CatalogError, match="cannot be read from dict"):
         Catalog.read({"item": [1]})
+    with pytest.raises(CatalogError, match="names 'sid' twice as sid"):
+        Catalog.read(tmp_path / "c.csv", columns={"item": "item", "sid": ["sid", "sid"]})
     np.save(tmp_path / "c.npy", np.zeros((2, 2)))
     with pytest.raises(CatalogError, match="dtype float64"):
         Catalog.read(tmp_path / "c.npy")

@@ -109,6 +109,14 @@ def test_csv_keeps_item_ids_as_they_are_written(tmp_path: Path) -> None:
     assert list(Catalog.read(path).items) == ["007", "7", "NA", "multi\nline"]
 
 
+@pytest.mark.parametrize("end", ["\n", "\r\n", "\r"])
+def test_csv_whatever_its_lines_end_with(end: str, tmp_path: Path) -> None:
+    path = tmp_path / "c.csv"
+    path.write_bytes(end.join(["item,sid", "x,1 2", "y,3 4", ""]).encode())
+    catalog = Catalog.read(path)
+    assert (list(catalog.items), catalog.sids.tolist()) == (["x", "y"], [[1, 2], [3, 4]])
+
+
 def test_csv_header_with_quotes_and_a_byte_order_mark(tmp_path: Path) -> None:
     path = tmp_path / "c.csv"
     path.write_text('"a, b",item,"sid"\n1,x,1 2\n', encoding="utf-8-sig")

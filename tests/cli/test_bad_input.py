@@ -80,6 +80,12 @@ def test_a_catalog_that_cannot_be_used(run, tmp_path, command, name, content, sa
         (["good.csv", "-o", "out.safetensors", "--layout", "round"], "round"),
         (["good.csv", "-o", "out.safetensors", "--format", "xml"], "xml"),
         (["good.csv", "-o", "out.safetensors", "--fast"], "--fast"),
+        (["good.csv", "-o", "out.safetensors", "--static", "2,2"], "give --attributes too"),
+        (["good.csv", "-o", "out.safetensors", "--dynamic", "0.5,8"], "give --attributes too"),
+        (
+            ["good.csv", "-o", "out.safetensors", "--column", "item=a", "--column", "item=b"],
+            "both named as item",
+        ),
         (["good.csv", "other.csv", "-o", "out.safetensors"], "other.csv"),
     ],
 )

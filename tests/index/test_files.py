@@ -172,6 +172,28 @@ def test_damage_to_the_tables_is_refused_and_crashes_nothing_unverified(tmp_path
             ask_everything(Index.load(damaged, verify=False))
 
 
+@pytest.mark.parametrize("column", ["items", "titles"])
+def test_texts_that_point_elsewhere_are_refused_unverified_too(column: str, path: Path) -> None:
+    content = path.read_bytes()
+    header = 8 + struct.unpack("<Q", content[:8])[0]
+    first, end = json.loads(content[8:header])[f"{column}.offsets"]["data_offsets"]
+    for value, place in ((1 << 60, first + 8), (-1, first), (1 << 60, end - 8)):
+        changed = bytearray(content)
+        changed[header + place : header + place + 8] = struct.pack("<q", value)
+        path.write_bytes(changed)
+        with pytest.raises(IndexFileError, match=rf"array {column}\.offsets was altered"):
+            Index.load(path, verify=False)
+
+
+def test_a_shape_that_is_no_number_is_refused(path: Path) -> None:
+    content = path.read_bytes()
+    path.write_bytes(content.replace(b'"shape":[', b'"shape":[Infinity,', 1)[: len(content)])
+    length = struct.pack("<Q", struct.unpack("<Q", content[:8])[0] + len("Infinity,"))
+    path.write_bytes(length + path.read_bytes()[8:])
+    with pytest.raises(IndexFileError, match="altered"):
+        Index.load(path)
+
+
 def test_added_bytes_are_refused(path: Path) -> None:
     path.write_bytes(path.read_bytes() + b"\0")
     with pytest.raises(IndexFileError, match="damaged"):

@@ -64,6 +64,7 @@ def test_attributes_from_json(tmp_path: Path) -> None:
     assert read_attributes(path) == ATTRIBUTES
     for content, message in [
         ("{", "cannot be read as JSON"),
+        ("[" * 100_000, "cannot be read as JSON"),
         ('{"name": "x"}', "give a list"),
         ("[3]", "entry 0: 3 is no attribute"),
         ('[{"name": "x", "blom": 64}]', "entry 0: .* is no attribute"),

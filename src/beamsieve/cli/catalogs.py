@@ -123,6 +123,11 @@ def build(
     fill = _dynamic(dynamic)
     if parts is not None and fill is not None:
         raise typer.BadParameter("give --static or --dynamic, not both")
+    if attributes is None and (parts is not None or fill is not None):
+        raise typer.BadParameter(
+            "they divide the matchers of targeting rules; give --attributes too",
+            param_hint="--static or --dynamic",
+        )
     declared = () if attributes is None else _attributes(attributes)
     sizes = _sizes(codebooks)
     rows = _read(catalog, format, sizes, end_token, on_error, rejects, column, declared)

@@ -44,6 +44,8 @@ OPTIONS = {
     "end_token=True": "--end-token",
     "codebooks=": "--codebooks",
     "columns=": "--column",
+    "attributes=": "--attributes",
+    "format=,": "--format,",
     "format=": "--format ",
     "(other_catalog)": "(--other-catalog)",
     "Say which one holds": "Say with --column which one holds",

@@ -34,7 +34,7 @@ def named_columns(texts: Sequence[str] | None, roles: Sequence[str]) -> dict[str
     """What ``--column ROLE=NAME`` says; NAME by role.
 
     Raises:
-        typer.BadParameter: no such role, or no name.
+        typer.BadParameter: no such role, no name, or two names for one role.
     """
     columns = {}
     for text in texts or ():
@@ -44,7 +44,11 @@ def named_columns(texts: Sequence[str] | None, roles: Sequence[str]) -> dict[str
             raise typer.BadParameter(
                 f"{text!r} names no column; write {forms}", param_hint="--column"
             )
-        columns[role] = name
+        if columns.setdefault(role, name) != name:
+            raise typer.BadParameter(
+                f"{columns[role]!r} and {name!r} are both named as {role}; name one",
+                param_hint="--column",
+            )
     return columns
 
 

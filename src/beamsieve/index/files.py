@@ -100,7 +100,8 @@ def read_file(
     Args:
         path: the file.
         mmap: map it into memory in place of reading it.
-        verify: compare the checksum of every array.
+        verify: compare the checksum of every array. Without it, of the arrays only the places of
+            texts are looked at: Arrow would read wherever they point.
         progress: called as checksums are compared.
 
     Raises:
@@ -128,6 +129,8 @@ def read_file(
         raise _altered_header(path)
     if verify:
         _verify(path, arrays, about["checksums"], progress)
+    else:
+        _check_texts(path, arrays)
     return IndexFile(about["index"], arrays)
 
 
@@ -231,7 +234,7 @@ def _end(path: str | Path, tensor: Any) -> int:
         size = np.dtype(_DTYPES[tensor["dtype"]]).itemsize * count
         if 0 <= start <= end and end - start == size:
             return int(end)
-    except (KeyError, TypeError, ValueError):
+    except (KeyError, TypeError, ValueError, OverflowError):
         pass
     raise _altered_header(path)
 
@@ -256,6 +259,18 @@ def _verify(
 
     for name, found in _checksums(arrays, report).items():
         if checksums.get(name) != found:
+            raise IndexFileError(
+                f"{path}: array {name} was altered; copy or build the index again."
+            )
+
+
+def _check_texts(path: str | Path, arrays: Mapping[str, NDArray[Any]]) -> None:
+    for name, offsets in arrays.items():
+        column = name.removesuffix(".offsets")
+        if column == name:
+            continue
+        inside = offsets[0] >= 0 and offsets[-1] <= len(arrays[f"{column}.text"])
+        if not inside or (offsets[1:] < offsets[:-1]).any():
             raise IndexFileError(
                 f"{path}: array {name} was altered; copy or build the index again."
             )

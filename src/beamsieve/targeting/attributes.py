@@ -159,7 +159,7 @@ def read_attributes(source: str | Path | Sequence[Mapping[str, Any]]) -> list[At
         where = str(source)
         try:
             entries = json.loads(Path(source).read_text("utf-8"))
-        except (OSError, ValueError) as error:
+        except (OSError, ValueError, RecursionError) as error:
             raise CatalogError(f"{where}: cannot be read as JSON: {error}.") from error
     if not isinstance(entries, Sequence) or isinstance(entries, (str, bytes)):
         raise CatalogError(f'{where}: give a list, [{{"name": "country", "values": ["US"]}}, …].')

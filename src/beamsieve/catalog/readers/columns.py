@@ -67,6 +67,8 @@ def find_columns(source: str, names: Sequence[str], wanted: Names) -> Found:
             )
         for name in asked:
             _one(source, names, "sid", name, ())
+            if asked.count(name) > 1:
+                raise CatalogError(f"columns= names {name!r} twice as sid; name each level once.")
         return Found(item, None, tuple(asked), title, rules)
     sid = _one(source, names, "sid", asked, _SID)
     levels = () if sid else _levels(names)

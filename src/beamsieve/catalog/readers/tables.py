@@ -126,7 +126,8 @@ def read_csv(path: Path, columns: Names, most: int | None) -> Iterator[tuple[Bat
 def _header(path: Path) -> tuple[list[str], str]:
     try:
         with pa.input_stream(str(path), compression="detect") as stream:
-            line = stream.read(1 << 16).split(b"\n")[0].decode("utf-8-sig").strip("\r")
+            start = stream.read(1 << 16).replace(b"\r", b"\n")  # lines may end as on old Macs
+            line = start.split(b"\n")[0].decode("utf-8-sig")
     except OSError as error:
         raise CatalogError(f"{path}: cannot be read, or is damaged: {_short(error)}") from error
     except UnicodeDecodeError as error:
