@@ -7,8 +7,7 @@ may be a file mapped into memory: then filling is what reads it.
 from __future__ import annotations
 
 import os
-from concurrent.futures import ThreadPoolExecutor
-from itertools import pairwise
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -16,12 +15,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-CHUNK_BYTES = 16 << 20
-"""Bytes of a pinned buffer."""
-AT_ONCE_BYTES = 1 << 20
-"""An array below this goes as it is: two buffers would gain nothing."""
-FILLERS = 4
-"""Threads that fill a buffer: one alone is slower than the bus."""
+from beamsieve_backends.two_buffers import AT_ONCE_BYTES, CHUNK_BYTES, FILLERS, send
 
 
 def to_device(array: NDArray[Any], device: torch.device) -> Tensor:
@@ -65,28 +59,16 @@ class Uploader:
         self._stream.wait_stream(torch.cuda.current_stream(self._device))
         octets = array.reshape(-1).view(np.uint8)
         target = found.view(-1).view(torch.uint8)
-        copied: list[Any] = [None, None]
-        size = len(self.buffers[0])
-        with ThreadPoolExecutor(self._fillers) as pool:
-            for number, first in enumerate(range(0, len(octets), size)):
-                part = octets[first : first + size]
-                buffer, before = self.buffers[number % 2], copied[number % 2]
-                if before is not None:
-                    before.synchronize()  # its last copy has left the buffer
-                fill(buffer.numpy()[: len(part)], part, pool, self._fillers)
-                with torch.cuda.stream(self._stream):
-                    target[first : first + len(part)].copy_(buffer[: len(part)], non_blocking=True)
-                    event: Any = torch.cuda.Event()  # type: ignore[no-untyped-call]
-                    event.record(self._stream)
-                    copied[number % 2] = event
+
+        def copy(number: int, first: int, count: int) -> Callable[[], object]:
+            with torch.cuda.stream(self._stream):
+                part = self.buffers[number][:count]
+                target[first : first + count].copy_(part, non_blocking=True)
+                event: Any = torch.cuda.Event()  # type: ignore[no-untyped-call]
+                event.record(self._stream)
+            wait: Callable[[], object] = event.synchronize
+            return wait
+
+        send(octets, [buffer.numpy() for buffer in self.buffers], copy, self._fillers)
         self._stream.synchronize()
         return found
-
-
-def fill(
-    buffer: NDArray[np.uint8], part: NDArray[np.uint8], pool: ThreadPoolExecutor, fillers: int
-) -> None:
-    """Copy ``part`` into ``buffer``, in equal runs side by side."""
-    cuts = np.linspace(0, len(part), fillers + 1).astype(int).tolist()
-    runs = [slice(first, last) for first, last in pairwise(cuts)]
-    list(pool.map(lambda run: np.copyto(buffer[run], part[run]), runs))

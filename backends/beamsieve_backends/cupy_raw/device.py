@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 from beamsieve.errors import BackendError, InputError
 from beamsieve_backends.cupy_raw.blas import WORKSPACE_BYTES, Products
 from beamsieve_backends.cupy_raw.sources import expression, source_of
+from beamsieve_backends.cupy_raw.upload import to_device
 
 THREADS = 512
 """Threads of every block, as in ``kernels/common.cuh``."""
@@ -138,7 +139,7 @@ class CudaDevice:
 
     def upload(self, array: NDArray[Any]) -> Any:
         """A copy of a host array."""
-        return cupy.asarray(np.ascontiguousarray(array))
+        return to_device(array)
 
     def to_host(self, array: Any) -> NDArray[Any]:
         """A copy on the host, complete."""

@@ -1,0 +1,49 @@
+"""Arrays onto the device through two pinned buffers: one is filled while the other is copied.
+
+The copies run on a stream of their own, so that a decode beside them goes on.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from typing import Any
+
+import cupy
+import numpy as np
+from numpy.typing import NDArray
+
+from beamsieve_backends.two_buffers import AT_ONCE_BYTES, CHUNK_BYTES, FILLERS, send
+
+
+def to_device(array: NDArray[Any]) -> Any:
+    """A copy of a host array on the current device, complete when this returns.
+
+    Small ones are copied on the current stream, before what is started there next.
+
+    Raises:
+        cupy.cuda.memory.OutOfMemoryError: there is no room for it; nothing else has changed.
+    """
+    plain = np.ascontiguousarray(array)
+    if plain.nbytes < AT_ONCE_BYTES:
+        return cupy.asarray(plain)
+    found = cupy.empty(plain.shape, plain.dtype)
+    stream = cupy.cuda.Stream(non_blocking=True)
+    # Memory just freed on the caller's stream may still be in use there: the copies wait for that.
+    freed = cupy.cuda.Event(disable_timing=True)
+    freed.record(cupy.cuda.get_current_stream())
+    stream.wait_event(freed)
+    size = min(CHUNK_BYTES, plain.nbytes)
+    memory = [cupy.cuda.alloc_pinned_memory(size) for _ in range(2)]
+    buffers = [np.frombuffer(pinned, np.uint8, size) for pinned in memory]
+
+    def copy(number: int, first: int, count: int) -> Callable[[], object]:
+        (found.data + first).copy_from_host_async(buffers[number].ctypes.data, count, stream)
+        event = cupy.cuda.Event(disable_timing=True)
+        event.record(stream)
+        wait: Callable[[], object] = event.synchronize
+        return wait
+
+    send(plain.reshape(-1).view(np.uint8), buffers, copy, min(FILLERS, os.cpu_count() or 1))
+    stream.synchronize()
+    return found

@@ -1,0 +1,32 @@
+"""Buffers are filled and copied in turns, and none is filled while it is still being copied."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+
+from beamsieve_backends.two_buffers import send
+
+
+@pytest.mark.parametrize(("size", "fillers"), [(64, 1), (1000, 3), (1 << 20, 4)])
+def test_every_byte_arrives_though_copies_are_late(size: int, fillers: int) -> None:
+    octets = np.random.default_rng(0).integers(0, 256, 12_345, np.uint8)
+    arrived = np.zeros_like(octets)
+    buffers = [np.zeros(size, np.uint8) for _ in range(2)]
+    late: list[Callable[[], object]] = []
+
+    def copy(number: int, first: int, count: int) -> Callable[[], object]:
+        """Copies when it is waited for, and not before."""
+
+        def wait() -> None:
+            arrived[first : first + count] = buffers[number][:count]
+
+        late.append(wait)
+        return wait
+
+    send(octets, buffers, copy, fillers)
+    for wait in late[-2:]:
+        wait()
+    assert np.array_equal(arrived, octets)
