@@ -85,7 +85,7 @@ def _integers(items: ItemIds, ids: pa.Array) -> Asked:
     own = items.numpy()
     # Most items are none of those asked for, which a bitmap of hashes tells at once: bit h % 8 of
     # byte h // 8. A cell is a byte; an id of each cell (of several, any one) is looked at first.
-    bits = max(16, (16 * len(known)).bit_length())
+    bits = max(16, (4 * len(known)).bit_length())
     hashes = _hashes(known, bits + 3)
     cells = hashes >> 3
     marked = np.zeros(1 << bits, np.uint8)

@@ -49,3 +49,19 @@ def kth_set_bit(
     from_it_on = (total >> shift & np.uint64(255)).view(np.int64) - left
     within = PLACE_OF.take((octet << 3) + from_it_on, mode="clip")
     return np.asarray((first << 6) + shift.view(np.int64) + within)
+
+
+def next_set_bit(bits: NDArray[np.uint64], places: NDArray[np.int64]) -> NDArray[np.int64]:
+    """The first set bit at or behind each place; one behind the last word where there is none."""
+    word = places >> 6
+    shift = (places & 63).view(np.uint64)
+    held = bits.take(word, mode="clip") >> shift << shift
+    left = np.flatnonzero(held == 0)
+    while len(left):
+        word[left] += 1
+        left = left[word[left] < len(bits)]
+        held[left] = bits[word[left]]
+        left = left[held[left] == 0]
+    lowest = held & (~held + np.uint64(1))
+    lowest -= np.uint64(1)  # as many ones as there are zeros below the bit
+    return np.asarray(np.where(held == 0, len(bits) << 6, (word << 6) + np.bitwise_count(lowest)))

@@ -96,8 +96,7 @@ class ChangedTable:
     def _plain_starts(self, old: NDArray[np.signedinteger]) -> NDArray[np.int64]:
         """int64 [rows + 1]; from how many entries each row had, lost and got."""
         counts = np.diff(old).astype(np.int64, copy=False)
-        lost = self._reader.rows_of(self._change.merge.deleted)
-        counts = counts - np.bincount(lost, minlength=len(counts))
+        counts = counts - np.bincount(self._change.lost, minlength=len(counts))
         if self._before is not None:
             counts = self._before.changed(counts, np.zeros(len(self._before.at), np.int64))
         counts += np.bincount(self._change.rows, minlength=self._rows)
@@ -123,9 +122,8 @@ class ChangedTable:
         old, change, before = self._old, self._change, self._before
         assert old.bitmap is not None
         assert old.ranks is not None
-        gone = change.merge.deleted
-        lost = self._reader.rows_of(gone)
-        tokens = token_of_entry(old, lost, gone).astype(np.int64)
+        lost = change.lost
+        tokens = token_of_entry(old, lost, change.merge.deleted).astype(np.int64)
         if before is None:
             bitmap, ranks = old.bitmap.copy(), old.ranks.copy()
         else:
@@ -145,12 +143,17 @@ class ChangedTable:
         """Correct which entries are the first of their rows, in the rows that change."""
         change, before, starts = self._change, self._before, self._old.starts
         merge = change.merge
-        # Old rows that lose or get entries, and stay.
-        new = change.parents < 0
-        lost = self._reader.rows_of(merge.deleted)
-        rows = ascending(np.concatenate([lost, change.parents[~new]]))
+        new, reader = change.parents < 0, self._reader
+        # Old rows whose first entry goes, or gets another one in front of it; and that stay.
+        rows = change.lost[reader.begins_row(merge.deleted)]
+        at, parents = merge.at[~new], change.parents[~new]
+        front = at < merge.old
+        front &= reader.begins_row(np.minimum(at, merge.old - 1))
+        at, parents = at[front], parents[front]
+        parents = parents[parents == reader.rows_of(at)]
         if before is not None:
             rows = rows[~among(rows, before.deleted)]
+        rows = ascending(np.concatenate([rows, parents]))
         old_first = starts.start(rows)
         stays = ~among(old_first, merge.deleted)
         _clear(bits, merge.moved(old_first[stays]))

@@ -149,12 +149,14 @@ class LevelChange:
 
     Attributes:
         merge: of its entries.
+        lost: int64 [deleted], ascending; the row of each deleted entry.
         tokens: [inserted]; of the inserted entries.
         parents: int64 [inserted]; the old row of each, -1 where its row is new, too.
         rows: int64 [inserted]; the row that each is in afterwards.
     """
 
     merge: Merge
+    lost: Places
     tokens: NDArray[np.integer]
     parents: Places
     rows: Places
@@ -219,19 +221,21 @@ def changes_of(
         gone: int64, ascending; the leaves to delete, none of them in ``sids``.
     """
     merges: list[Merge] = []
+    lost_rows: list[Places] = []
     for reader, level in zip(reversed(readers), reversed(found), strict=True):
         merges.insert(0, Merge(reader.table.entries, gone, level.place[level.new]))
-        rows, lost = counted(reader.rows_of(gone))
-        starts = reader.table.starts
-        empty = lost == starts.start(rows + 1) - starts.start(rows)
+        lost_rows.insert(0, reader.rows_of(gone))
+        rows, lost = counted(lost_rows[0])
+        start, end = reader.bounds(rows)
+        empty = lost == end - start
         # A row that gets an entry stays, and so does what leads to it.
         rows = rows[empty]
         gone = rows[~among(rows, ascending(level.parents[level.new]))]
     changes = []
     rows = np.zeros(len(sids), np.int64)
-    for number, (merge, level) in enumerate(zip(merges, found, strict=True)):
+    for number, (merge, lost, level) in enumerate(zip(merges, lost_rows, found, strict=True)):
         new = level.new
-        changes.append(LevelChange(merge, sids[new, number], level.parents[new], rows[new]))
+        changes.append(LevelChange(merge, lost, sids[new, number], level.parents[new], rows[new]))
         # Where each prefix is found afterwards: an old entry has moved, a new one has its place.
         rows = np.zeros(len(sids), np.int64)
         rows[level.here] = merge.moved(level.place[level.here])

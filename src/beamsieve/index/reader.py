@@ -8,6 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from beamsieve import parallel
+from beamsieve.index.bits import next_set_bit
 from beamsieve.index.encode import bit_words, fill_bits
 from beamsieve.index.sets import Places
 from beamsieve.index.starts import WORD
@@ -54,14 +55,30 @@ class TableReader:
             return entries
         if starts.bits is None:
             return np.searchsorted(starts.all(), entries, side="right") - 1
-        word = entries // WORD
-        upto = np.uint64(2**64 - 1) >> (np.uint64(WORD - 1) - (entries % WORD).astype(np.uint64))
+        word = entries >> 6
+        upto = np.uint64(2**64 - 1) >> (np.uint64(WORD - 1) - (entries & 63).view(np.uint64))
         return self._rows_before[word] + np.bitwise_count(starts.bits[word] & upto) - 1
+
+    def begins_row(self, entries: Places) -> NDArray[np.bool_]:
+        """Whether each of these entries is the first of its row; of tables without plain starts."""
+        bits = self.table.starts.bits
+        if bits is None:
+            return np.ones(len(entries), np.bool_)
+        word = bits[entries >> 6] >> (entries & 63).view(np.uint64)
+        return (word & np.uint64(1)).astype(np.bool_)
+
+    def bounds(self, rows: Places) -> tuple[Places, Places]:
+        """The first entry of each of these rows, and the one behind its last."""
+        starts = self.table.starts
+        start = starts.start(rows)
+        if starts.bits is None:
+            return start, starts.start(rows + 1)
+        return start, next_set_bit(starts.bits, start + 1)
 
     def find(self, rows: Places, tokens: NDArray[np.integer]) -> tuple[Places, NDArray[np.bool_]]:
         """Where in these rows the tokens stand, or where they would go; and whether they stand."""
         table = self.table
-        low, end = table.starts.start(rows), table.starts.start(rows + 1)
+        low, end = self.bounds(rows)
         if table.bitmap is not None and table.ranks is not None:
             word, bit = tokens // WORD, (tokens % WORD).astype(np.uint64)
             bits = table.bitmap[rows, word]

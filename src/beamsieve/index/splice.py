@@ -116,8 +116,8 @@ def _move(source: _Source, runs: _Runs, start: int, out: Words) -> None:
         out[words - start] = 0
     both = begin[tails] > at_end << 6  # its head is its tail
     tails, at_end = tails[~both], at_end[~both]
-    mask = ~_low_bits(begin[heads] & 63)
-    mask &= _low_bits(np.minimum(end[heads] - (at_start << 6), WORD))
+    mask = _low_bits(np.minimum(end[heads] - (at_start << 6), WORD))
+    mask &= _ONES << (begin[heads] & 63).view(np.uint64)
     part = _read(source, (at_start << 6) + ahead[heads])
     np.bitwise_or.at(out, at_start - start, part & mask)
     part = _read(source, (at_end << 6) + ahead[tails])
@@ -190,7 +190,5 @@ def _read(source: _Source, places: Places) -> Words:
 
 
 def _low_bits(count: Places) -> Words:
-    """Words with so many bits set, from the least significant on; up to 64."""
-    none = count == 0
-    kept = _ONES >> np.where(none, 0, WORD - count).astype(np.uint64)
-    return np.where(none, np.uint64(0), kept)
+    """Words with so many bits set, from the least significant on; 1 to 64."""
+    return np.asarray(_ONES >> (WORD - count).view(np.uint64))
