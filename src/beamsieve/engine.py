@@ -330,7 +330,7 @@ class Engine:
         prefix: Any = None,
         repeats: int = 7,
     ) -> Plan:
-        """Time the full and the selective projection of every step, and follow the faster ones.
+        """Time every projection that the backend has in every step, and follow the fastest ones.
 
         The hidden states are rows of the head, so the beams spread over the catalog as a model's
         would not exactly, but as many of them as a model's.

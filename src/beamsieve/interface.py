@@ -28,7 +28,10 @@ if TYPE_CHECKING:
     from beamsieve.plan import Plan
 
 Normalize = Literal["all", "catalog", "eligible"]
-Projection = Literal["full", "selective"]
+Projection = Literal["full", "selective", "compiled"]
+"""How logits come from hidden states and head: of the whole codebook in one product; of the valid
+tokens alone; or likewise, in one compiled loop with all that follows, for which a backend may need
+a package more."""
 Array = Any
 """An array of the backend's own library."""
 
@@ -151,7 +154,7 @@ class StepInputs:
         logits: [B, M, V].
         bonus: float32 [B, M, V] or None: joins the score and is carried on.
         nudge: float32 [B, M, V] or None: counts in this step's choice alone.
-        projection: "full" or "selective" where a plan says so; None leaves it to the backend.
+        projection: which one where a plan says so; None leaves it to the backend.
     """
 
     width: int
@@ -309,6 +312,11 @@ class Backend(ABC):
     def device_bytes(self, tables: Any) -> int:
         """Bytes that ``load`` put on the device."""
         return 0
+
+    def missing_projections(self) -> Mapping[Projection, str]:
+        """The projections that this backend would have on this device if another package were
+        installed, each with the pip line that brings it."""
+        return {}
 
     def first_use(self) -> float | None:
         """Do now what the first search would wait for besides its own work: compile kernels.

@@ -1,10 +1,10 @@
-"""The plan: for each step, whether the full or the selective projection was measured faster.
+"""The plan: for each step, which projection was measured fastest.
 
-Which of the two wins depends on the device, the dtype, the batch, the width and how many tokens may
+Which of them wins depends on the device, the dtype, the batch, the width and how many tokens may
 follow a beam, so ``Engine.warm_up`` measures instead of guessing (ZeroGR, hybrid projection
-selection). The plan stays fixed until the next plan or index: the two projections may round
-differently, and a request's result must not change from one call to the next. For the same reason
-a plan holds for any batch size, whatever the one that it was measured with.
+selection). The plan stays fixed until the next plan or index: projections may round differently,
+and a request's result must not change from one call to the next. For the same reason a plan holds
+for any batch size, whatever the one that it was measured with.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class Plan:
         batch: how many requests it was measured with.
         start: how many tokens a prefix gave, 0 without one.
         widths: the width of each step.
-        steps: for each step, the faster projection.
+        steps: for each step, the fastest projection.
         milliseconds: for each step, the median time of each projection that was tried.
     """
 
@@ -136,9 +136,13 @@ def refuse_misfit(plan: Plan, backend: Backend, index: Index, normalize: str) ->
         raise InputError(misfit)
     unable = set(plan.steps) - set(backend.capabilities.projections)
     if unable:
+        projection = unable.pop()
+        bring = backend.missing_projections().get(projection)
         raise InputError(
-            f"The plan asks for the {unable.pop()} projection, which the backend "
-            f"{backend.name!r} lacks; run warm_up again."
+            f"The plan asks for the {projection} projection, which the backend "
+            f"{backend.name!r} lacks{' here' if bring else ''}; "
+            + (f"install what it needs with {bring}, or run" if bring else "run")
+            + " warm_up again."
         )
 
 

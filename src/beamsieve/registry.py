@@ -14,7 +14,7 @@ import difflib
 import logging
 import os
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from importlib.metadata import EntryPoint, entry_points
 from importlib.util import find_spec
 from pathlib import Path
@@ -83,6 +83,8 @@ class BackendInfo:
         error: why it cannot be used; known only when it was imported.
         install: the pip line for what it is missing, if that is known.
         checked: whether it was imported and opened.
+        projections: what its steps may do on its usual device; known only when it was opened.
+        missing: the projections that another package would bring there, with the pip line of each.
     """
 
     name: str
@@ -92,6 +94,8 @@ class BackendInfo:
     error: str = ""
     install: str = ""
     checked: bool = False
+    projections: tuple[str, ...] = ()
+    missing: Mapping[str, str] = field(default_factory=dict)
 
 
 def installed() -> dict[str, EntryPoint]:
@@ -223,16 +227,26 @@ def list_backends(check: bool = False) -> list[BackendInfo]:
 
 def _checked(info: BackendInfo, point: EntryPoint) -> BackendInfo:
     devices: tuple[str, ...] = ()
+    projections: tuple[str, ...] = ()
+    missing: Mapping[str, str] = {}
     error, install = "", ""
     try:
-        devices = _constructed(BackendSpec(info.name)).capabilities.devices
+        backend = _constructed(BackendSpec(info.name))
+        devices, projections = backend.capabilities.devices, backend.capabilities.projections
+        missing = {str(name): line for name, line in backend.missing_projections().items()}
     except BackendError as failure:
         error = " ".join(str(failure).split())
         install = _needs(point, failure.__cause__)
     except (Exception, SystemExit) as failure:  # one broken backend must not hide the others
         error = _one_line(failure)
-    return BackendInfo(
-        info.name, info.target, info.distribution, devices, error, install, checked=True
+    return replace(
+        info,
+        devices=devices,
+        error=error,
+        install=install,
+        checked=True,
+        projections=projections,
+        missing=missing,
     )
 
 

@@ -1,4 +1,4 @@
-"""Measuring a plan: both projections of every step, timed on the device that will serve."""
+"""Measuring a plan: every projection of every step, timed on the device that will serve."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def measured_plan(
     head: Any,
     repeats: int,
 ) -> Plan:
-    """The plan of the faster projections; arguments and errors as ``Engine.warm_up`` says.
+    """The plan of the fastest projections; arguments and errors as ``Engine.warm_up`` says.
 
     Args:
         backend: what serves.

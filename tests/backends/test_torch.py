@@ -72,12 +72,17 @@ def decode(backend: TorchBackend, normalize, requests, widths, manner, projectio
     return seen
 
 
-@pytest.mark.parametrize("device", DEVICES)
-@pytest.mark.parametrize("normalize", ["all", "catalog"])
-@pytest.mark.parametrize(
-    ("manner", "projection"),
-    [("hidden", "full"), ("hidden", "selective"), ("logits", None), ("guided", "selective")],
-)
+MANNERS = [("hidden", "full"), ("hidden", "selective"), ("logits", None), ("guided", "selective")]
+WAYS = [
+    (device, normalize, *manner)
+    for device in DEVICES
+    for normalize in ("all", "catalog")
+    for manner in MANNERS
+]
+WAYS += [("cpu", "catalog", manner, "compiled") for manner in ("hidden", "logits", "guided")]
+
+
+@pytest.mark.parametrize(("device", "normalize", "manner", "projection"), WAYS)
 @pytest.mark.parametrize("widths", [[7, 40, 9], [1, 1, 1], [16, 130, 300]])
 def test_a_request_has_the_same_bits_alone_first_last_and_among_many(
     normalize, manner, projection, widths, device

@@ -32,6 +32,7 @@ def test_backends_as_json_says_what_each_can(run, monkeypatch):
     found = {info["name"]: info for info in result["backends"]}
     assert found["reference"]["devices"] == ["cpu"]
     assert found["reference"]["error"] == ""
+    assert found["torch"]["projections"][:2] == ["full", "selective"]
 
 
 def test_a_broken_backend_is_listed_with_its_error_and_hides_no_other(run, tmp_path, monkeypatch):

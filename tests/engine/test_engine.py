@@ -167,7 +167,7 @@ class TestPlan:
         assert plan == engine.plan
         assert len(plan.steps) == len(plan.milliseconds) == 3
         for chosen, times in zip(plan.steps, plan.milliseconds, strict=True):
-            assert set(times) == {"full", "selective"}
+            assert set(times) == {"full", "selective", "compiled"}
             assert times[chosen] == min(times.values())
         asked = []
         step = type(engine._backend).step

@@ -129,6 +129,18 @@ def test_torch_offers_the_devices_that_it_has():
     assert ("cuda" in devices) == torch.cuda.is_available()
 
 
+@pytest.mark.parametrize("there", [True, False])
+def test_a_projection_that_another_package_would_bring_is_said(monkeypatch, there):
+    module = pytest.importorskip(
+        "beamsieve_backends.torch_dense.backend", reason="the torch backend needs PyTorch"
+    )
+    monkeypatch.setattr(module, "has_numba", lambda: there)
+    monkeypatch.setattr(module.torch.cuda, "is_available", lambda: False)
+    found = {info.name: info for info in list_backends(check=True)}["torch"]
+    assert ("compiled" in found.projections) is there
+    assert found.missing == ({} if there else {"compiled": "pip install 'beamsieve[compiled]'"})
+
+
 def test_a_broken_backend_hides_no_other(plugins):
     plugins("broken", "raise RuntimeError('driver is asleep')")
     found = {info.name: info for info in list_backends(check=True)}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Mapping
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
@@ -9,10 +10,10 @@ from typing import Any, ClassVar
 
 import numpy as np
 import torch
-import torch.utils.dlpack
 from numpy.typing import NDArray
 from torch import Tensor
 
+from beamsieve.catalog import Catalog
 from beamsieve.errors import BackendError, InputError
 from beamsieve.index import Index
 from beamsieve.interface import (
@@ -27,6 +28,8 @@ from beamsieve.interface import (
     StepInputs,
 )
 from beamsieve_backends.processor import processor_name
+from beamsieve_backends.torch_dense.compiled.toolchain import INSTALL, has_numba
+from beamsieve_backends.torch_dense.outside import imported, opened_device, tile_slots
 from beamsieve_backends.torch_dense.products import block_rows, full_logits, selective_logits
 from beamsieve_backends.torch_dense.scores import Scored, scored, with_guidance
 from beamsieve_backends.torch_dense.selection import (
@@ -37,7 +40,6 @@ from beamsieve_backends.torch_dense.selection import (
 )
 from beamsieve_backends.torch_dense.statistics import Statistics
 from beamsieve_backends.torch_dense.tables import (
-    LARGEST_TILE,
     DeviceIndex,
     DeviceTable,
     load_index,
@@ -45,7 +47,7 @@ from beamsieve_backends.torch_dense.tables import (
 from beamsieve_backends.torch_dense.targeting import kept_slots
 from beamsieve_backends.torch_dense.tiles import expand
 
-_OPTIONS = ("tile", "gemm", "tables")
+_OPTIONS = ("tile", "gemm", "tables", "projection")
 # Above this share of the codebook, one large product beats many small ones. Measured on two cores
 # and on an H200; ``warm_up`` measures it anew for a plan.
 _FULL_ABOVE = {"cpu": 1 / 8, "cuda": 1 / 64}
@@ -57,7 +59,12 @@ class TorchBackend(Backend):
     Options, which override what is chosen otherwise: ``tile`` (slots per tile, a power of two up to
     64), ``gemm`` ("onednn" or "blas", on the CPU) and ``tables`` ("index": the bytes that the index
     stores; "plain": unpacked as it is loaded, which is quicker and takes more memory). Tables are
-    plain on the CPU, and the index's own on CUDA.
+    plain on the CPU, and the index's own on CUDA. ``projection`` ("full", "selective", "compiled")
+    is what steps do where no plan says it; the share of the codebook decides otherwise.
+
+    "compiled" is the selective projection with all that follows it, in loops that Numba compiles
+    (``beamsieve_backends.torch_dense.compiled``): on the CPU, with plain tables, where Numba is
+    installed. Without a plan or an option that says so, no step takes it.
 
     On CUDA a step waits for the device two to four times, to learn how many tiles, how many tiles
     with survivors and how many survivors there are; targeting waits up to four times more.
@@ -66,7 +73,7 @@ class TorchBackend(Backend):
     name: ClassVar[str] = "torch"
 
     def __init__(self, device: str | None = None, options: Mapping[str, str] | None = None) -> None:
-        self._device = _device(device)
+        self._device = opened_device(device)
         self.device = str(self._device)
         self.device_name = (
             torch.cuda.get_device_name(self._device)
@@ -74,7 +81,7 @@ class TorchBackend(Backend):
             else f"{processor_name()}, {torch.get_num_threads()} threads"
         )
         options = dict(options or {})
-        self._tile = _tile(options.pop("tile", None))
+        self._tile = tile_slots(options.pop("tile", None))
         self._gemm = options.pop("gemm", None)
         if self._gemm not in (None, "onednn", "blas"):
             raise BackendError(f'The option gemm is {self._gemm!r}; it must be "onednn" or "blas".')
@@ -82,6 +89,8 @@ class TorchBackend(Backend):
         if tables not in ("plain", "index"):
             raise BackendError(f'The option tables is {tables!r}; it must be "plain" or "index".')
         self._plain = tables == "plain"
+        self._default: Any = options.pop("projection", None)
+        self._refuse_projection()
         if options:
             raise BackendError(
                 f"The backend 'torch' has no option {next(iter(options))!r}; it has "
@@ -98,10 +107,47 @@ class TorchBackend(Backend):
         return Capabilities(
             devices=("cpu", "cuda") if torch.cuda.is_available() else ("cpu",),
             dtypes=("float32", "bfloat16", "float16"),
-            projections=("full", "selective"),
+            projections=self._projections(),
             targeting=("bits", "bloom", "allow", "exclude"),
             tolerance={"float32": 1e-5, "bfloat16": 1e-5, "float16": 1e-5},
         )
+
+    def missing_projections(self) -> Mapping[Projection, str]:
+        """The compiled one where Numba is all that it lacks."""
+        possible = self._device.type == "cpu" and self._plain
+        return {"compiled": INSTALL} if possible and not has_numba() else {}
+
+    def first_use(self) -> float | None:
+        """Compile the loops of the compiled projection, where it can be had."""
+        if "compiled" not in self._projections():
+            return None
+        began = time.perf_counter()
+        index = Index.build(Catalog.from_arrays([[0, 0], [1, 0]], codebooks=[2, 2]))
+        search = Search(index, self.load(index), 1, None)
+        none, root = np.empty((1, 0), np.int32), np.zeros(1, np.int64)
+        inputs = StepInputs(1, torch.zeros(1, 1, 1), torch.zeros(2, 1), projection="compiled")
+        self.step(self.begin(search, none, root, root > 0), inputs, "catalog")
+        return time.perf_counter() - began
+
+    def _projections(self) -> tuple[Projection, ...]:
+        compiled = self._device.type == "cpu" and self._plain and has_numba()
+        return ("full", "selective", "compiled") if compiled else ("full", "selective")
+
+    def _refuse_projection(self) -> None:
+        if self._default == "compiled" and "compiled" not in self._projections():
+            why = (
+                "it runs on the CPU alone"
+                if self._device.type != "cpu"
+                else "it needs tables=plain"
+                if not self._plain
+                else f"it needs Numba; install it with: {INSTALL}"
+            )
+            raise BackendError(f"The option projection is 'compiled', but {why}.")
+        if self._default not in (None, *self._projections()):
+            raise BackendError(
+                f"The option projection is {self._default!r}; it must be one of "
+                f"{', '.join(self._projections())}."
+            )
 
     def load(self, index: Index) -> DeviceIndex:
         """The tables as token lists on the device, and the matchers."""
@@ -148,6 +194,10 @@ class TorchBackend(Backend):
     @torch.no_grad()
     def candidates(self, beams: Beams, inputs: StepInputs, normalize: Normalize) -> Candidates:
         """Tiles laid out side by side, as many slots for each beam as the widest of them needs."""
+        if self._projection(beams, inputs, normalize) == "compiled":
+            from beamsieve_backends.torch_dense.compiled import step as compiled  # needs Numba
+
+            return compiled.candidates(beams, inputs, normalize == "eligible")
         batch, places = beams.rows.shape
         found, kept = self._scored(beams, inputs, normalize)
         tiles = found.tiles
@@ -204,6 +254,10 @@ class TorchBackend(Backend):
     @torch.no_grad()
     def step(self, beams: Beams, inputs: StepInputs, normalize: Normalize) -> Beams:
         """Score the tiles, find the threshold, look into the tiles that reach it."""
+        if self._projection(beams, inputs, normalize) == "compiled":
+            from beamsieve_backends.torch_dense.compiled import step as compiled  # needs Numba
+
+            return compiled.step(beams, inputs, normalize == "eligible")
         batch, places = beams.rows.shape
         table: DeviceTable = beams.search.tables.tables[beams.step]
         found, _ = self._scored(beams, inputs, normalize)
@@ -225,7 +279,7 @@ class TorchBackend(Backend):
         mass, whole = None, normalize == "all"
         statistics = Statistics(tiles, table, summed=not whole)
         with _without_autocast(self._device.type):
-            if self._projection(inputs, table, normalize) == "selective":
+            if self._projection(beams, inputs, normalize) == "selective":
                 logits = selective_logits(inputs, tiles)
                 statistics.add(logits, 0, slice(None))
             else:
@@ -239,18 +293,20 @@ class TorchBackend(Backend):
         over_kept = normalize == "eligible"
         return scored(logits, statistics, mass, base, table, tiles, kept, over_kept), kept
 
-    def _projection(
-        self, inputs: StepInputs, table: DeviceTable, normalize: Normalize
-    ) -> Projection:
-        if inputs.hidden is None or normalize == "all":
+    def _projection(self, beams: Beams, inputs: StepInputs, normalize: Normalize) -> Projection:
+        wanted: Projection | None = inputs.projection or self._default
+        if normalize == "all":
             return "full"
-        if inputs.projection is not None:
-            return inputs.projection
+        if inputs.hidden is None:
+            return "compiled" if wanted == "compiled" else "full"
+        if wanted is not None:
+            return wanted
+        table: DeviceTable = beams.search.tables.tables[beams.step]
         return "full" if table.share > _FULL_ABOVE[self._device.type] else "selective"
 
     def asarray(self, value: Any, *, what: str) -> Tensor:
         """Tensors as they are; DLPack and NumPy arrays without a copy where they allow it."""
-        tensor = value if isinstance(value, Tensor) else _imported(value, what)
+        tensor = value if isinstance(value, Tensor) else imported(value, what)
         if tensor.layout != torch.strided or tensor.is_nested:
             raise InputError(f"{what} is a sparse or nested tensor; give a dense one.")
         if tensor.device != self._device:
@@ -276,57 +332,3 @@ def _without_autocast(kind: str) -> AbstractContextManager[Any]:
     if torch.is_autocast_enabled(kind):
         return torch.autocast(kind, enabled=False)
     return nullcontext()
-
-
-def _imported(value: Any, what: str) -> Tensor:
-    try:
-        if hasattr(value, "__array_interface__"):
-            value = np.asarray(value)
-            if not value.flags.writeable or any(stride < 0 for stride in value.strides):
-                value = value.copy()
-            return torch.from_numpy(value)
-        if hasattr(value, "__dlpack__"):
-            return torch.utils.dlpack.from_dlpack(value)
-        if hasattr(value, "__cuda_array_interface__"):
-            return torch.as_tensor(value)
-    except (AssertionError, BufferError, RuntimeError, TypeError, ValueError) as error:
-        why = " ".join(str(error).split()).rstrip(".")
-        raise InputError(f"{what} cannot be read as a tensor: {why}.") from error
-    raise InputError(
-        f"{what} is a {type(value).__name__}; give a tensor or array (anything with DLPack or the "
-        f"array interface)."
-    )
-
-
-def _device(wanted: str | None) -> torch.device:
-    if wanted is None:
-        wanted = "cuda" if torch.cuda.is_available() else "cpu"
-    try:
-        device = torch.device(wanted)
-    except RuntimeError:
-        raise BackendError(
-            f"{wanted!r} is no device that PyTorch knows; give cpu or cuda."
-        ) from None
-    if device.type == "cpu":
-        if device.index:
-            raise BackendError(f"There is no device {wanted!r}: PyTorch has one cpu; give cpu.")
-        return torch.device("cpu")
-    if device.type != "cuda":
-        raise BackendError(f"The backend 'torch' runs on cpu and cuda, not on {wanted!r}.")
-    found = torch.cuda.device_count() if torch.cuda.is_available() else 0
-    number = torch.cuda.current_device() if found and device.index is None else device.index or 0
-    if number >= found:
-        raise BackendError(
-            f"There is no device {wanted!r}: this PyTorch ({torch.__version__}) sees "
-            f"{found} CUDA devices; install a CUDA build of torch, or use torch:cpu."
-        )
-    return torch.device("cuda", number)
-
-
-def _tile(text: str | None) -> int | None:
-    if text is None:
-        return None
-    sizes = [1 << power for power in range(LARGEST_TILE.bit_length())]
-    if not text.isdigit() or int(text) not in sizes:
-        raise BackendError(f"The option tile is {text!r}; it must be a power of two up to 64.")
-    return int(text)

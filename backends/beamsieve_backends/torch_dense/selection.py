@@ -190,7 +190,7 @@ def next_beams(beams: Beams, table: DeviceTable, best: Best | None, width: int) 
     tokens.masked_fill_(empty[:, :, None], -1)
     rows, finished = best.row.masked_fill(empty, -1), alive
     if table.ended_leaf is not None or not table.all_end:
-        rows, finished = _ended(rows, tokens[:, :, -1], empty, table)
+        rows, finished = ended(rows, tokens[:, :, -1], empty, table)
     scores = best.score.masked_fill(empty, -torch.inf)
     first = torch.arange(0, batch * places, places, device=rows.device)
     return Beams(
@@ -206,7 +206,7 @@ def next_beams(beams: Beams, table: DeviceTable, best: Best | None, width: int) 
     )
 
 
-def _ended(rows: Tensor, token: Tensor, empty: Tensor, table: DeviceTable) -> tuple[Tensor, Tensor]:
+def ended(rows: Tensor, token: Tensor, empty: Tensor, table: DeviceTable) -> tuple[Tensor, Tensor]:
     """Rows, as leaves where a semantic ID is complete; and where one is."""
     was = (token < 0) & ~empty if table.may_have_finished else None
     if table.ended_leaf is None:

@@ -13,6 +13,7 @@ from beamsieve_conformance.subject import Subject
 from beamsieve_conformance.trial import Trial, World
 
 DTYPES = features.KNOWN["dtype"]
+PROJECTIONS = features.KNOWN["projection"]
 NORMALIZERS = ("all", "catalog", "eligible")
 GRID = [(a, b) for a in range(4) for b in (0, 2, 3, 5)]
 
@@ -73,7 +74,7 @@ def test_a_nudge_that_is_no_number_kills_its_candidate(subject: Subject, acciden
     assert found.count.tolist() == [15]
 
 
-@pytest.mark.parametrize("projection", ["full", "selective"])
+@pytest.mark.parametrize("projection", PROJECTIONS)
 @pytest.mark.parametrize("accident", [np.nan, np.inf, -np.inf])
 def test_an_accident_in_the_bias_kills_its_token_alone(
     subject: Subject, accident: float, projection: str
@@ -140,7 +141,7 @@ def test_the_mass_of_many_tokens_adds_up(
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
-@pytest.mark.parametrize("projection", ["full", "selective"])
+@pytest.mark.parametrize("projection", PROJECTIONS)
 def test_products_accumulate_in_float32(subject: Subject, projection: str, dtype: str) -> None:
     # 4096 terms of 2**-10 each: a sum in half precision would stop growing long before 4.
     trial = Trial(subject, World.of([(v,) for v in range(5)], [5]))
@@ -156,7 +157,7 @@ def test_products_accumulate_in_float32(subject: Subject, projection: str, dtype
 
 
 @pytest.mark.needs("dtype: float16")
-@pytest.mark.parametrize("projection", ["full", "selective"])
+@pytest.mark.parametrize("projection", PROJECTIONS)
 def test_large_half_precision_terms_may_cancel(subject: Subject, projection: str) -> None:
     # Each product is 40 000 and the first two already pass float16's 65 504; the sum is small.
     trial = Trial(subject, World.of([(v,) for v in range(3)], [3]))

@@ -15,7 +15,7 @@ from beamsieve_conformance.trial import Trial, World
 
 DTYPES = features.KNOWN["dtype"]
 NORMALIZERS = ("all", "catalog", "eligible")
-PROJECTIONS = ("full", "selective")
+PROJECTIONS = features.KNOWN["projection"]
 SQUARE = [(a, b) for a in range(5) for b in range(7)]
 
 

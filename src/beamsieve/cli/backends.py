@@ -49,6 +49,8 @@ def backends(
     rows = []
     for info in found:
         state = "not checked" if not info.checked else ", ".join(info.devices)
+        for projection, line in info.missing.items():
+            state += f" (no {projection} projection; {line})"
         if info.error:
             state = f"cannot be used: {info.error}"
         taken = seconds[info.name]

@@ -1,0 +1,241 @@
+"""A step in compiled loops: what is handed to them, and what they write.
+
+Only the head rows of valid tokens are multiplied, as the selective projection does, and everything
+after the product is done while the logits are in the cache. So it needs hidden states or logits on
+the CPU and plain tables. Its results follow from a request alone, however many threads share the
+work: each beam's logits and sums are one thread's, and so is each request's choice.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from beamsieve.interface import Beams, Candidates, StepInputs
+from beamsieve_backends.torch_dense.compiled import choice, logits
+from beamsieve_backends.torch_dense.compiled.threads import shared
+from beamsieve_backends.torch_dense.entry_tokens import PlainTokens
+from beamsieve_backends.torch_dense.row_starts import PlainStarts
+from beamsieve_backends.torch_dense.selection import ended
+from beamsieve_backends.torch_dense.tables import DeviceTable
+from beamsieve_backends.torch_dense.targeting import kept_slots
+from beamsieve_backends.torch_dense.tiles import expand
+
+_HEAD_BYTES = 1 << 19
+"""So much of the head is multiplied at a time: half of a small second-level cache."""
+_WORTH_SHARING = 1 << 22
+"""So many multiplications are worth waking another thread for: a tenth of a millisecond."""
+_NO_FLOATS, _NO_BOOLS = np.zeros(0, np.float32), np.zeros(0, np.bool_)
+_NO_STARTS, _NO_PLACES = np.zeros(0, np.int32), np.zeros(0, np.int64)
+
+
+@dataclass(frozen=True)
+class Weighed:
+    """The candidates of a step: the arguments that the compiled loops share."""
+
+    tokens: NDArray[Any]
+    first: NDArray[np.int64]
+    degree: NDArray[np.int64]
+    start: NDArray[np.int64]
+    own: NDArray[np.bool_]
+    logits: NDArray[np.float32]
+    largest: NDArray[np.float32]
+    log_sum: NDArray[np.float32]
+    best: NDArray[np.float32]
+    kept: NDArray[np.bool_]
+    kept_start: NDArray[np.int64]
+    threads: int
+
+
+def step(beams: Beams, inputs: StepInputs, over_kept: bool) -> Beams:
+    """The next beams.
+
+    Args:
+        beams: on the CPU.
+        inputs: with hidden states and head, or with logits.
+        over_kept: whether the normalizer is that of the candidates that targeting keeps.
+    """
+    batch, places = beams.rows.shape
+    table: DeviceTable = beams.search.tables.tables[beams.step]
+    found = _weighed(beams, table, inputs, over_kept)
+    shape = (batch, inputs.width)
+    tokens = torch.empty((*shape, beams.step + 1), dtype=torch.int32)
+    scores = torch.empty(shape)
+    keys = scores if inputs.nudge is None else torch.empty(shape)
+    rows = torch.empty(shape, dtype=torch.int64)
+    parents = torch.empty(shape, dtype=torch.int64)
+    finished = torch.empty(shape, dtype=torch.bool)
+    count = torch.empty(batch, dtype=torch.int64)
+    out = [tokens, scores, keys, rows, parents, finished, count]
+    written = [each.numpy() for each in out]
+    if keys is scores:
+        written[2] = _NO_FLOATS.reshape(0, 0)
+
+    def choose(begin: int, end: int) -> None:
+        choice.choose(
+            found.tokens,
+            found.first,
+            found.degree,
+            found.start,
+            found.own,
+            found.logits,
+            found.largest,
+            found.log_sum,
+            found.best,
+            _flat(beams.scores),
+            _flat(inputs.bonus),
+            _flat(inputs.nudge),
+            places,
+            table.vocabulary,
+            beams.tokens.contiguous().view(batch * places, beams.step).numpy(),
+            table.all_end,
+            begin,
+            end,
+            *written,
+        )
+
+    shared(choose, found.start[::places], found.threads)
+    if table.ended_leaf is not None:
+        rows, finished = ended(rows, tokens[:, :, -1], rows < 0, table)
+    return Beams(
+        step=beams.step + 1,
+        tokens=tokens,
+        scores=scores,
+        keys=keys,
+        rows=rows,
+        parents=parents,
+        finished=finished,
+        count=count,
+        search=beams.search,
+    )
+
+
+def candidates(beams: Beams, inputs: StepInputs, over_kept: bool) -> Candidates:
+    """The padded slots of every beam; arguments as ``step``."""
+    batch, places = beams.rows.shape
+    table: DeviceTable = beams.search.tables.tables[beams.step]
+    found = _weighed(beams, table, inputs, over_kept)
+    slots = max(1, int(found.degree.max()))
+    shape = (batch, places, slots)
+    tokens = torch.empty(shape, dtype=torch.int32)
+    scores = torch.empty(shape)
+    rows = torch.empty(shape, dtype=torch.int64)
+    choice.lay_out(
+        found.tokens,
+        found.first,
+        found.degree,
+        found.start,
+        found.own,
+        found.logits,
+        found.largest,
+        found.log_sum,
+        _flat(beams.scores),
+        _flat(inputs.bonus),
+        found.kept,
+        found.kept_start,
+        table.vocabulary,
+        0,
+        batch * places,
+        *(each.view(-1, slots).numpy() for each in (tokens, scores, rows)),
+    )
+    return Candidates(tokens, scores, rows)
+
+
+def _weighed(beams: Beams, table: DeviceTable, inputs: StepInputs, over_kept: bool) -> Weighed:
+    """The step's candidates, their logits and their sums."""
+    assert isinstance(table.tokens, PlainTokens)
+    number = beams.rows.numel()
+    tokens = _token_list(table.tokens.windows)
+    plain = isinstance(table.starts, PlainStarts)
+    starts = table.starts.starts.numpy() if isinstance(table.starts, PlainStarts) else _NO_STARTS
+    first, degree = np.empty(number, np.int64), np.empty(number, np.int64)
+    start, own = np.empty(number + 1, np.int64), np.empty(number, np.bool_)
+    finished = _flat(beams.finished) if table.may_have_finished else _NO_BOOLS
+    total = logits.locate(starts, not plain, _flat(beams.rows), finished, first, degree, start, own)
+    kept, kept_start = _kept(beams, table, degree)
+    values: Any = inputs.hidden if inputs.logits is None else inputs.logits
+    size = int(values.shape[2])
+    given = _flat(values.float())
+    head = _NO_FLOATS if inputs.head is None else _flat(inputs.head.float())
+    bias = _NO_FLOATS if inputs.bias is None else _flat(inputs.bias.float())
+    found = np.empty(total, np.float32)
+    bits = found.view(np.int32)
+    largest, log_sum, best = (np.empty(number, np.float32) for _ in range(3))
+    block = max(64, _HEAD_BYTES // (4 * size))
+    if total < number * table.vocabulary // block:
+        block = table.vocabulary  # hardly a head row is read twice
+
+    def weigh(begin: int, end: int) -> None:
+        if inputs.logits is None:
+            logits.multiply(
+                tokens,
+                first,
+                degree,
+                start,
+                own,
+                given,
+                head,
+                size,
+                block,
+                table.vocabulary,
+                begin,
+                end,
+                found,
+            )
+            if len(bias):
+                logits.add_bias(tokens, first, degree, start, own, bias, begin, end, found)
+        else:
+            logits.pick(
+                tokens, first, degree, start, own, given, table.vocabulary, begin, end, found
+            )
+        logits.weigh(
+            start,
+            degree,
+            own,
+            bits,
+            found,
+            kept,
+            kept_start,
+            over_kept,
+            begin,
+            end,
+            largest,
+            log_sum,
+            best,
+        )
+
+    threads = torch.get_num_threads() if total * size >= _WORTH_SHARING else 1
+    shared(weigh, start, threads)
+    return Weighed(
+        tokens, first, degree, start, own, found, largest, log_sum, best, kept, kept_start, threads
+    )
+
+
+def _kept(
+    beams: Beams, table: DeviceTable, degree: NDArray[np.int64]
+) -> tuple[NDArray[np.bool_], NDArray[np.int64]]:
+    """Which candidates targeting keeps, and where each beam's begin; of no length for all."""
+    if beams.search.device_requests is None:
+        return _NO_BOOLS, _NO_PLACES
+    tiles = expand(table, beams, beams.width)
+    counts = -(-degree // tiles.size)
+    kept: NDArray[np.bool_] = kept_slots(beams, tiles).view(-1).numpy()
+    return kept, (tiles.ends.numpy() - counts) * tiles.size
+
+
+def _token_list(windows: Tensor) -> NDArray[Any]:
+    """All tokens of a table, of which ``windows`` [entries, tile] is an overlapping view."""
+    flat = windows.as_strided((windows.shape[0] + windows.shape[1] - 1,), (1,))
+    return flat.numpy()
+
+
+def _flat(values: Tensor | None) -> NDArray[Any]:
+    """The numbers of a tensor, in order; none of None."""
+    if values is None:
+        return _NO_FLOATS
+    return values.reshape(-1).numpy()
