@@ -117,6 +117,12 @@ def test_a_parquet_of_sliced_and_dictionary_lists(tmp_path):
         ("h.jsonl", b'{"history": 3}\n', "not lists of items"),
         ("h.jsonl", b'{"history": [1]}\n{"history": [2, null]}\n', "row 2: an item .* is null"),
         ("h.jsonl", b'{"history": [1]}\xff\n', "line 1 is no JSON|cannot be read"),
+        ("h.jsonl", b"[" * 100_000, "line 1 is no JSON"),
+        ("h.jsonl", b'{"history": ["\\ud800"]}\n', "surrogates not allowed"),
+        ("h.csv", b'history\n"[' + b"[" * 20_000 + b'"\n', r"row 1: '\[.*no list of items"),
+        ("h.csv", b'history\n"[1, null]"\n', "row 1: an item .* is null"),
+        ("h.csv", b'history\n"[null]"\n', "row 1: an item .* is null"),
+        ("h.csv", b'history\n[1]\n"[""a"", null, 5]"\n', "row 2: .* is no list of items"),
         ("h.xlsx", b"history", "no known kind"),
     ],
 )

@@ -218,7 +218,7 @@ def _read_jsonl(path: Path) -> pa.Table:
             continue
         try:
             row = json.loads(line)
-        except ValueError as error:
+        except (ValueError, RecursionError) as error:
             raise InputError(f"{path}, line {number} is no JSON: {error}.") from error
         if not isinstance(row, dict):
             raise InputError(f"{path}, line {number} is no JSON object: {row!r}.")
@@ -230,9 +230,9 @@ def _read_jsonl(path: Path) -> pa.Table:
     for name in names:
         try:
             columns[name] = pa.array([row.get(name) for row in rows])
-        except (pa.ArrowInvalid, pa.ArrowTypeError, OverflowError) as error:
+        except (pa.ArrowException, OverflowError, UnicodeEncodeError) as error:
             raise InputError(
-                f"{path}: the values of {name!r} are not all of one kind: {error}."
+                f"{path}: the values of {name!r} are not all of one kind, or no ids: {error}."
             ) from error
     return pa.table(columns)
 
@@ -267,18 +267,26 @@ def _lists_from_text(cells: Sequence[str | None], source: str) -> pa.Array:
         try:
             # JSON is ten times faster to read than a Python literal, and usually both agree.
             row = json.loads(text)
-        except ValueError:
+        except (ValueError, RecursionError):
             try:
                 row = ast.literal_eval(text)
-            except (ValueError, SyntaxError):
+            except (ValueError, SyntaxError, RecursionError, MemoryError):
                 row = None
         if not isinstance(row, list):
             raise InputError(f"{source}, data row {number}: {_short(text)} is no list of items.")
         rows.append(row)
     try:
         return pa.array(rows)
+    except UnicodeEncodeError as error:
+        raise InputError(f"{source}: an item is no text: {error}.") from error
     except (pa.ArrowInvalid, pa.ArrowTypeError, OverflowError):
         # Some rows hold numbers and some text: as in the file, they are all text.
+        for number, row in enumerate(rows, 1):
+            if not all(type(item) in (str, int) for item in row):
+                text = _short(cells[number - 1] or "")
+                raise InputError(
+                    f"{source}, data row {number}: {text} is no list of items."
+                ) from None
         return pa.array([[str(item) for item in row] for row in rows])
 
 
@@ -286,18 +294,21 @@ def _ids(values: Any, source: str, role: str, starts: NDArray[np.int64] | None =
     """Item or user ids as int64 or large_string."""
     try:
         array = values if isinstance(values, pa.Array) else pa.array(values)
-    except (pa.ArrowInvalid, pa.ArrowTypeError, OverflowError) as error:
+    except (pa.ArrowInvalid, pa.ArrowTypeError, OverflowError, UnicodeEncodeError) as error:
         raise InputError(
             f"{source}: the {role} ids are not all 64-bit integers or all strings: {error}."
         ) from error
     if pa.types.is_dictionary(array.type):
         array = array.dictionary_decode()
     if pa.types.is_null(array.type):
-        return array.cast(pa.int64())
-    if pa.types.is_string(array.type) or pa.types.is_large_string(array.type):
+        array = array.cast(pa.int64())
+    elif pa.types.is_string(array.type) or pa.types.is_large_string(array.type):
         array = array.cast(pa.large_string())
     elif pa.types.is_integer(array.type):
-        array = array.cast(pa.int64())
+        try:
+            array = array.cast(pa.int64())
+        except pa.ArrowInvalid as error:
+            raise InputError(f"{source}: the {role} ids exceed 64 bits: {error}.") from error
     else:
         raise InputError(
             f"{source}: the {role} ids are {array.type}; they must be integers or strings."
