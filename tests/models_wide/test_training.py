@@ -3,9 +3,11 @@
 import json
 
 import numpy as np
+import pytest
 import torch
 
 import beamsieve as bs
+from beamsieve.errors import InputError
 from beamsieve.models import (
     Histories,
     TrainingSettings,
@@ -16,6 +18,7 @@ from beamsieve.models import (
     train,
 )
 from beamsieve.models.free import search_freely
+from beamsieve.models.wide import Encoder, register_encoder
 
 
 def a_world():
@@ -57,6 +60,39 @@ def test_train_save_recommend(tmp_path):
     beams = search_freely(found.model, reading, 50)
     assert beams.tokens.shape == (2, 50, 3)
     assert torch.equal(beams.tokens[0], beams.tokens[1])
+
+
+class MeanOfItems(Encoder):
+    """A context of one token that counts: the mean of what was read, by linear layers alone."""
+
+    def __init__(self, config, codebooks):
+        super().__init__()
+        self.codes = torch.nn.ModuleList(torch.nn.Embedding(n + 1, config.width) for n in codebooks)
+
+    def states(self, histories):
+        parts = [
+            embed(histories[..., level].clamp(min=0)) for level, embed in enumerate(self.codes)
+        ]
+        x = torch.stack(parts).sum(0)
+        return torch.cat([x.new_zeros(len(x), 1, x.shape[2]), x], 1)
+
+
+def test_an_encoder_of_ones_own_trains_saves_and_recommends(tmp_path):
+    register_encoder("mean of items", MeanOfItems)
+    with pytest.raises(InputError, match="already"):
+        register_encoder("history", MeanOfItems)
+    with pytest.raises(InputError, match="encoder is 'none', and registered are history, mean of"):
+        Wide(WideConfig(encoder="none"), (3, 4, 5))
+    index, histories, asked = a_world()
+    path = tmp_path / "wide.safetensors"
+    config = WideConfig(width=32, layers=1, feed=48, longest=6, encoder="mean of items")
+    train(histories, index, path, config=config, settings=TrainingSettings(epochs=2, threads=1))
+    found = load_checkpoint(path, index).model
+    assert isinstance(found, Wide)
+    assert isinstance(found.encoder, MeanOfItems)
+    rows = list(recommend(path, index, asked, k=3, width=8, backend="torch:cpu"))
+    assert len(rows) == 12
+    assert all(len(row.items) == 3 for row in rows)
 
 
 def test_a_changed_model_is_read_again():

@@ -6,7 +6,7 @@ same on an engine; ``laws`` says in plain PyTorch what each kernel computes.
 
 from beamsieve.models.wide.config import WideConfig
 from beamsieve.models.wide.decoder import WideDecoder
-from beamsieve.models.wide.encoder import Encoder, HistoryEncoder
+from beamsieve.models.wide.encoder import Encoder, HistoryEncoder, register_encoder
 from beamsieve.models.wide.model import Wide, WideReading
 from beamsieve.models.wide.scorer import WideScorer
 from beamsieve.models.wide.weights import WideWeights, weights_of
@@ -20,5 +20,6 @@ __all__ = [
     "WideReading",
     "WideScorer",
     "WideWeights",
+    "register_encoder",
     "weights_of",
 ]

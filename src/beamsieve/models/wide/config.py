@@ -28,6 +28,7 @@ class WideConfig:
         longest: items of a history that the encoder reads; the most recent ones. It leaves one
             context token more than that.
         dropout: chance that a hidden value is left out in training.
+        encoder: name of the encoder: "history", or one of your own (``register_encoder``).
         architecture: tells this config from the other models'.
 
     Raises:
@@ -44,11 +45,12 @@ class WideConfig:
     encoder_heads: int = 4
     longest: int = 50
     dropout: float = 0.2
+    encoder: str = "history"
     architecture: Literal["wide"] = "wide"
 
     def __post_init__(self) -> None:
         for name, value in asdict(self).items():
-            if name not in ("dropout", "architecture") and value < 1:
+            if name not in ("dropout", "encoder", "architecture") and value < 1:
                 raise InputError(f"{name} is {value}; a Wide model needs at least 1.")
         if self.head_width not in HEAD_WIDTHS:
             raise InputError(

@@ -7,18 +7,19 @@ of them per request, in the model's width.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F  # noqa: N812 - as torch's own documentation names it
 
+from beamsieve.errors import InputError
 from beamsieve.models.layers import Block, Layers, absent_as_last
 from beamsieve.models.wide.config import WideConfig
 
 
 class Encoder(nn.Module, ABC):
-    """Histories in, context tokens out.
+    """Histories in, context tokens out; ``register_encoder`` gives a subclass a name.
 
     ``states`` is what training needs: it makes the context of every place of a history at once. An
     encoder that serves only, over whatever features, may feed ``WideScorer.load`` directly.
@@ -72,3 +73,35 @@ class HistoryEncoder(Encoder):
             x = layer(x)
         states: Tensor = self.norm(x)
         return states
+
+
+MakeEncoder = Callable[[WideConfig, Sequence[int]], Encoder]
+_ENCODERS: dict[str, MakeEncoder] = {"history": HistoryEncoder}
+
+
+def register_encoder(name: str, make: MakeEncoder) -> None:
+    """Name an encoder, so that ``WideConfig(encoder=name)`` trains, saves, loads and serves it.
+
+    Args:
+        name: written into checkpoints; to load one, its encoder must be registered before.
+        make: from the config and V_l per level; the weights that it draws are the first.
+
+    Raises:
+        InputError: the name is taken by another.
+    """
+    if _ENCODERS.setdefault(name, make) is not make:
+        raise InputError(f"There is an encoder {name!r} already; take another name.")
+
+
+def make_encoder(config: WideConfig, codebooks: Sequence[int]) -> Encoder:
+    """The encoder that the config names.
+
+    Raises:
+        InputError: no encoder of that name is registered.
+    """
+    if config.encoder not in _ENCODERS:
+        raise InputError(
+            f"encoder is {config.encoder!r}, and registered are {', '.join(_ENCODERS)}; call "
+            "register_encoder first."
+        )
+    return _ENCODERS[config.encoder](config, codebooks)

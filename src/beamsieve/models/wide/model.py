@@ -20,7 +20,7 @@ from beamsieve.models.layers import Layers
 from beamsieve.models.model import Model
 from beamsieve.models.wide import laws
 from beamsieve.models.wide.config import WideConfig, check_codebooks
-from beamsieve.models.wide.encoder import Encoder, HistoryEncoder
+from beamsieve.models.wide.encoder import Encoder, make_encoder
 from beamsieve.models.wide.launch import why_not
 from beamsieve.models.wide.layers import DecoderLayer
 from beamsieve.models.wide.scorer import WideScorer
@@ -56,7 +56,8 @@ class Wide(Model):
     Args:
         config: the sizes.
         codebooks: V_l per level, as the index's tables use them; 2 to 8 levels of at most 16 384.
-        encoder: in place of the one that comes with the model.
+        encoder: in place of the one that the config names; a checkpoint can only be loaded where
+            the config names it.
 
     Raises:
         InputError: codebooks that the decoder does not serve.
@@ -68,9 +69,7 @@ class Wide(Model):
         super().__init__(config, check_codebooks(codebooks))
         self.config: WideConfig = config
         d = config.width
-        self.encoder: Encoder = (
-            HistoryEncoder(config, self.codebooks) if encoder is None else encoder
-        )
+        self.encoder: Encoder = make_encoder(config, self.codebooks) if encoder is None else encoder
         self.start = nn.Parameter(torch.empty(d))
         # Each level has codes of its own, so a code says its position, too.
         self.codes = Layers[nn.Embedding](nn.Embedding(size, d) for size in self.codebooks[:-1])
