@@ -3,7 +3,8 @@
 Both multiply every beam with the whole head and take the log-softmax of the whole codebook.
 :class:`Unconstrained` then keeps the best of all tokens, valid or not: a yardstick, no competitor.
 :class:`ScoreFirstTrie` is written from the published description of STATIC (arXiv 2602.22647,
-section 4), in plain PyTorch: the first two levels are dense tables of V and V × V cells, deeper
+section 4), in plain PyTorch, with the shortest way to each result (``published_trie`` has every
+operation of the published one): the first two levels are dense tables of V and V × V cells, deeper
 levels a CSR matrix of (token, next state) pairs, read with as many slots per beam as the level's
 widest state has. It is exact, so its results can be held against ours.
 """

@@ -16,6 +16,7 @@ from beamsieve_backends.torch_dense import TorchBackend
 from beamsieve_bench import gate, stage
 from beamsieve_bench.baselines import ScoreFirstTrie, Unconstrained
 from beamsieve_bench.catalogs import WORKLOADS, Workload, skewed_sids
+from beamsieve_bench.published_trie import PublishedTrie
 
 TINY = Workload(2000, 40, 4)
 
@@ -48,16 +49,17 @@ def test_the_named_workloads():
         skewed_sids(Workload(10, 2**22, 3))
 
 
-@pytest.mark.parametrize("limit", [None, 30])
+@pytest.mark.parametrize(("limit", "published"), [(None, False), (30, False), (30, True)])
 @pytest.mark.parametrize("widths", [[30, 30, 30, 30], [5, 30, 1, 20]])
-def test_the_baseline_decodes_what_the_specification_does(limit, widths):
+def test_the_baseline_decodes_what_the_specification_does(limit, published, widths):
     sids = skewed_sids(TINY)
     trie = spec.Trie(sids.tolist(), codebooks=[40] * 4)
     draw = np.random.default_rng(0)
     places = [1, *widths[:-1]]
     hidden = [draw.normal(size=(2, m, 8)).astype(np.float32) for m in places]
     heads = [draw.normal(size=(40, 8)).astype(np.float32) for _ in places]
-    found = ScoreFirstTrie(sids, 40, "cpu", limit).decode(
+    contestant = ScoreFirstTrie(sids, 40, "cpu", limit)
+    found = (PublishedTrie(contestant) if published else contestant).decode(
         [torch.from_numpy(h) for h in hidden], [torch.from_numpy(w) for w in heads], widths
     )
     expected = spec.search(
@@ -96,6 +98,7 @@ def test_one_json_object_with_gate_times_and_ratios(capsys):
     assert [one["name"] for one in result["times"]] == [
         "beamsieve",
         "score-first trie",
+        "score-first trie, in place",
         "score-first trie, flat",
         "unconstrained",
     ]
@@ -178,6 +181,8 @@ def test_more_beams_than_candidates_are_measured(capsys):
 def test_a_trie_of_one_level_is_refused():
     with pytest.raises(ValueError, match="pair of levels"):
         ScoreFirstTrie(np.zeros((1, 1), np.int32), 1, "cpu")
+    with pytest.raises(ValueError, match="needs tokens_per_beam"):
+        PublishedTrie(ScoreFirstTrie(np.zeros((1, 2), np.int32), 1, "cpu"))
 
 
 def complaint(capsys: pytest.CaptureFixture[str]) -> str:
