@@ -25,7 +25,7 @@ from beamsieve.models import (
     save_concepts,
     think_ahead,
 )
-from beamsieve.models.ahead import Concepts, open_concepts
+from beamsieve.models.ahead import FORMAT, Concepts, open_concepts
 
 CONFIG = ModelConfig(width=16, layers=1, heads=2, decoder_width=16, longest=4)
 HISTORIES = Histories.from_lists(
@@ -141,6 +141,27 @@ def test_damaged_and_other_files_are_refused(tmp_path, ending):
     pyarrow.parquet.write_table(pyarrow.table({"user": [1]}), tmp_path / "other.parquet")
     with pytest.raises(CheckpointError, match="holds no concepts"):
         load_concepts(tmp_path / "other.parquet")
+
+
+@pytest.mark.parametrize(
+    ("field", "value", "said"),
+    [
+        ("version", 9, "version 9, this library reads up to 1; install a newer one.$"),
+        ("version", "x", "damaged"),
+        ("shapes", 5, "damaged"),
+        ("shapes", {"concepts": [3, 3]}, "damaged"),
+        ("shapes", {"concepts": [-1]}, "no matrix"),
+    ],
+)
+def test_concepts_whose_fields_do_not_fit_are_refused(tmp_path, field, value, said):
+    path = tmp_path / "c.parquet"
+    save_concepts(think_ahead(a_checkpoint(INDEX), INDEX, HISTORIES), path)
+    table = pyarrow.parquet.read_table(path)
+    fields = json.loads(table.schema.metadata[FORMAT.encode()]) | {field: value}
+    changed = table.replace_schema_metadata({FORMAT: json.dumps(fields)})
+    pyarrow.parquet.write_table(changed, path)
+    with pytest.raises(CheckpointError, match=said):
+        load_concepts(path)
 
 
 def test_the_commands_keep_and_spell_them(tmp_path):

@@ -15,7 +15,13 @@ from beamsieve.errors import CheckpointError, InputError, TrainingError
 from beamsieve.index import Index
 from beamsieve.models import loop
 from beamsieve.models.batches import Batch, training_batches
-from beamsieve.models.checkpoint import Checkpoint, load_checkpoint, save_checkpoint
+from beamsieve.models.checkpoint import (
+    FORMAT,
+    Checkpoint,
+    load_checkpoint,
+    save_checkpoint,
+    write_tensors,
+)
 from beamsieve.models.config import ModelConfig
 from beamsieve.models.data import Histories
 from beamsieve.models.deco import Deco
@@ -325,10 +331,17 @@ def test_damaged_checkpoints_are_refused(tmp_path):
         (whole[:-8], "damaged"),
         (bytes(altered), "altered or damaged"),
         (b"PK\x03\x04 a zip file", "damaged"),
+        (whole.replace(b'"checksum"', b'"checksun"'), "altered or damaged"),
     ):
         path.write_bytes(content)
         with pytest.raises(CheckpointError, match=said):
             load_checkpoint(path, INDEX)
+    write_tensors(path, {}, {"format": FORMAT, "version": "2"})
+    with pytest.raises(CheckpointError, match="altered or damaged"):
+        load_checkpoint(path, INDEX)
+    write_tensors(path, {}, {"format": FORMAT, "version": 2, "model": {"config": None}})
+    with pytest.raises(CheckpointError, match="weights and config do not fit"):
+        load_checkpoint(path, INDEX)
     with pytest.raises(CheckpointError, match="does not exist"):
         load_checkpoint(tmp_path / "none", INDEX)
     with pytest.raises(CheckpointError, match="does not exist"):

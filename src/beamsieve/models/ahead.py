@@ -48,6 +48,9 @@ VERSION = 1
 
 Precision = Literal["float32", "float16"]
 
+_UNFIT = (KeyError, ValueError, TypeError, AttributeError, RuntimeError)
+"""What fields that are missing, or shapes that do not fit, raise."""
+
 
 @dataclass(frozen=True)
 class Concepts:
@@ -187,10 +190,14 @@ def load_concepts(path: str | Path) -> Concepts:
         for name, shape in metadata["shapes"].items():
             flat = table[name].combine_chunks().flatten().to_numpy(zero_copy_only=False)
             tensors[name] = torch.from_numpy(np.array(flat)).reshape(len(table), *shape)
+        if tensors["concepts"].ndim != 3:
+            raise ValueError("the concepts of a history are no matrix")
         users = table["user"].to_pylist() if "user" in table.column_names else None
         return Concepts(_reading(tensors), users, metadata["model"], metadata["catalog"])
-    except (pa.ArrowException, OSError, KeyError, ValueError) as error:
-        first = str(error).partition("\n")[0]
+    except CheckpointError:
+        raise
+    except (pa.ArrowException, OSError, *_UNFIT) as error:
+        first = str(error).partition("\n")[0].rstrip(".")
         raise CheckpointError(f"{path} holds no concepts, or is damaged: {first}.") from error
 
 

@@ -104,7 +104,7 @@ def load_checkpoint(
             tuple(metadata["popular"]),
             metadata["training"],
         )
-    except (KeyError, TypeError, ValueError, RuntimeError, InputError) as error:
+    except (KeyError, TypeError, AttributeError, ValueError, RuntimeError, InputError) as error:
         first = str(error).partition("\n")[0]
         raise CheckpointError(
             f"{path}: weights and config do not fit each other: {first}"
@@ -164,18 +164,19 @@ def read_tensors(path: Path, kind: str, version: int) -> tuple[dict[str, Tensor]
             text: dict[str, str] = file.metadata() or {}
             tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
         metadata = {name: json.loads(value) for name, value in text.items()}
-    except (OSError, SafetensorError, ValueError) as error:
+    except (OSError, SafetensorError, ValueError, RecursionError) as error:
         raise CheckpointError(f"{path} is damaged, or no safetensors file: {error}.") from error
     if metadata.get("format") != kind:
         raise CheckpointError(f"{path} is no {kind} file.")
-    if metadata.get("version", 0) > version:
+    held = metadata.get("version", 0)
+    if isinstance(held, int) and held > version:
         raise CheckpointError(
             f"{path} has version {metadata['version']}, this library reads up to {version}; "
             "install a newer one."
         )
     checksum = metadata.pop("checksum", None)
-    del text["checksum"]
-    if checksum != _checksum(tensors, text):
+    text.pop("checksum", None)
+    if type(held) is not int or checksum != _checksum(tensors, text):
         raise CheckpointError(f"{path} was altered or damaged: its checksum does not fit.")
     return tensors, metadata
 
