@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -16,18 +17,55 @@ from beamsieve.targeting import Attribute
 Pair = tuple[Any, tuple[int, ...]]
 
 
-def build(pairs: list[Pair], codebooks: list[int], titles: bool, end_token: bool) -> Index:
-    return Index.build(catalog_of(pairs, codebooks, titles, end_token))
+ATTRIBUTES = [
+    Attribute("country", ["US", "CA", "FR"]),
+    Attribute("place", bloom=64),
+    Attribute("time", bloom=128),
+]
+RULES: list[Any] = [
+    {},
+    {"country": {"accepts": ["US"]}},
+    {"country": {"accepts": ["US"]}, "place": {"accepts": ["p", "q"]}},
+    {"place": {"accepts": ["q"]}, "time": {"refuses": ["noon"]}},
+    {"place": {"accepts": ["q", "p"]}},
+    {"country": {"refuses": ["FR", "CA"]}, "time": {"accepts": ["noon", "night"]}},
+    {"country": {"accepts": []}, "place": {"accepts": []}, "time": {"refuses": ["dawn"]}},
+]
 
 
-def catalog_of(pairs: list[Pair], codebooks: list[int], titles: bool, end_token: bool) -> Catalog:
+def build(
+    pairs: list[Pair],
+    codebooks: list[int],
+    titles: bool,
+    end_token: bool,
+    rules: list[int] | None = None,
+    dynamic: tuple[float, int] | None = None,
+) -> Index:
+    return Index.build(catalog_of(pairs, codebooks, titles, end_token, rules), dynamic=dynamic)
+
+
+def catalog_of(
+    pairs: list[Pair],
+    codebooks: list[int],
+    titles: bool,
+    end_token: bool,
+    rules: list[int] | None = None,
+    dynamic: tuple[float, int] | None = None,
+) -> Catalog:
+    """``rules`` say which of RULES an item has: by its id, so that all its rows have the same."""
     width = len(codebooks)
+    of_rows = None
+    if rules is not None:
+        numbers = [int(str(item).strip("i-")) for item, _ in pairs]
+        of_rows = [RULES[rules[number % len(rules)]] for number in numbers]
     return Catalog.from_arrays(
         np.array([[*sid, *[-1] * (width - len(sid))] for _, sid in pairs]),
         items=[item for item, _ in pairs],
         codebooks=codebooks,
         titles=[f"about {item}" for item, _ in pairs] if titles else None,
         end_token=end_token,
+        attributes=ATTRIBUTES if rules is not None else (),
+        rules=of_rows,
     )
 
 
@@ -67,12 +105,16 @@ def changes(draw: st.DrawFn) -> tuple[list[Pair], list[Pair], list[int], dict[st
             made = list({sid: (item, sid) for item, sid in made}.values())
         return made
 
-    options = {"titles": draw(st.booleans()), "end_token": end_token}
+    options: dict[str, Any] = {"titles": draw(st.booleans()), "end_token": end_token}
+    if draw(st.booleans()):
+        options["rules"] = random.integers(0, len(RULES), 5).tolist()
+        options["dynamic"] = draw(st.sampled_from([None, (0.3, 3)]))
     old = pairs(draw(st.integers(1, 40)), 0)
     new = pairs(draw(st.integers(0, 15)), 100)
     return old, new, codebooks, options
 
 
+@pytest.mark.filterwarnings("ignore::beamsieve.targeting.rules.UnreachableItemWarning")
 @settings(
     max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
 )
@@ -202,10 +244,43 @@ def test_a_prefix_of_another_is_refused() -> None:
         small().update(add)
 
 
-def test_targeting_is_refused() -> None:
-    index = small(attributes=[Attribute("country", ["US", "CA"])], rules=[None] * 3)
-    with pytest.raises(InputError, match="targeting rules cannot be updated"):
-        index.update(remove=["a"])
+def targeted(rules: list[Any], pairs: Sequence[Pair] = SMALL) -> Catalog:
+    sids, items = [sid for _, sid in pairs], [item for item, _ in pairs]
+    return Catalog.from_arrays(sids, items, codebooks=4, attributes=ATTRIBUTES, rules=rules)
+
+
+def test_an_item_that_stays_keeps_its_rules_and_a_returning_one_brings_new_ones() -> None:
+    index = Index.build(targeted(RULES[1:4]))
+    other = targeted([RULES[5]], [("b", (3, 3))])
+    with pytest.raises(CatalogError, match="item 'b' has other rules in the index"):
+        index.update(other)
+    same = index.update(targeted([RULES[2]], [("b", (3, 3))]))
+    changed = index.update(other, remove=["b"])
+    for updated, eligible in ((same, [True]), (changed, [False])):
+        number = updated.items.numbers(["b"])
+        request = {"country": "US", "place": ["q"], "time": ["dusk"]}
+        assert updated.eligible(request, number).tolist() == eligible
+
+
+@pytest.mark.parametrize("attributes", [(), ATTRIBUTES[:1], ATTRIBUTES[::-1]])
+def test_other_attributes_are_refused(attributes: list[Attribute]) -> None:
+    index = Index.build(targeted(RULES[:3]))
+    add = Catalog.from_arrays([[3, 3]], ["x"], codebooks=4, attributes=attributes)
+    with pytest.raises(CatalogError, match="declare the very attributes of the index"):
+        index.update(add)
+    with pytest.raises(CatalogError, match="those of the index on no attributes"):
+        small().update(targeted([{}], [("x", (3, 3))]))
+
+
+def test_partitions_stay_through_a_file_and_an_update(tmp_path: Path) -> None:
+    pairs = [(f"i{n}", (n % 3, n // 3 % 4)) for n in range(12)]
+    rules = [RULES[n % 6] for n in range(12)]
+    Index.build(targeted(rules, pairs), static=[3, 1]).save(tmp_path / "divided")
+    updated = Index.load(tmp_path / "divided").update(remove=["i4"])
+    kept = [n for n in range(12) if n != 4]
+    whole = targeted([rules[n] for n in kept], [pairs[n] for n in kept])
+    expected = Index.build(whole, static=[3, 1])
+    assert saved(updated, tmp_path) == saved(expected, tmp_path)
 
 
 def test_an_item_keeps_its_title_and_a_returning_one_gets_a_new_one() -> None:

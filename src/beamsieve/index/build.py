@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
@@ -18,9 +18,9 @@ from beamsieve.index.layouts import make_table as make_table
 from beamsieve.index.leaves import leaf_bounds
 from beamsieve.index.levels import make_levels
 from beamsieve.index.parts import IndexParts, fingerprints
-from beamsieve.index.tables import Layout
+from beamsieve.index.tables import Layout, StepTable
 from beamsieve.targeting.item_rules import ItemRules
-from beamsieve.targeting.matchers import Partitions, build_matchers
+from beamsieve.targeting.matchers import Matchers, Partitions, build_matchers
 
 if TYPE_CHECKING:
     from beamsieve.catalog.catalog import Catalog
@@ -34,8 +34,13 @@ def build_parts(
     partitions: Partitions,
     progress: Progress | None,
     threads: int | None = None,
+    rules_of: Callable[[NDArray[np.int64]], ItemRules] | None = None,
 ) -> tuple[IndexParts, tuple[str, str], int]:
-    """Everything that the index of a catalog holds, its fingerprints, and its number of leaves."""
+    """Everything that the index of a catalog holds, its fingerprints, and its number of leaves.
+
+    ``rules_of`` gives the rules of the catalog's items of these numbers, in this order, where they
+    are not the catalog's own.
+    """
     report = progress or (lambda what, done, total: None)
     order = catalog.order
     forced = forced_layouts(layout, order.length)
@@ -58,18 +63,14 @@ def build_parts(
         items, numbers = numbered_by_appearance(catalog.row_items[items])
     titles = None if catalog.titles is None else catalog.titles.take(pa.array(items))
     item_rules, matchers = None, None
-    if catalog.rules is not None:
+    if catalog.rules is not None or rules_of is not None:
         report("building matchers", 0, 2)
-        item_rules = ItemRules.build(catalog.rules, items)
+        if rules_of is not None:
+            item_rules = rules_of(items)
+        elif catalog.rules is not None:
+            item_rules = ItemRules.build(catalog.rules, items)
         report("building matchers", 1, 2)
-        matchers = build_matchers(
-            item_rules.layout,
-            item_rules.segments(),
-            (leaf_starts, numbers),
-            tables,
-            leaf_bounds(tables),
-            partitions,
-        )
+        matchers = matchers_of(item_rules, (leaf_starts, numbers), tables, partitions)
         report("building matchers", 2, 2)
     parts = IndexParts(
         tables=tables,
@@ -84,6 +85,19 @@ def build_parts(
     )
     leaves = len(order) if leaf_starts is None else len(leaf_starts) - 1
     return parts, fingerprints(parts, threads), leaves
+
+
+def matchers_of(
+    rules: ItemRules | None,
+    leaf_items: tuple[NDArray[np.integer] | None, NDArray[np.integer] | None],
+    tables: Sequence[StepTable],
+    partitions: Partitions,
+) -> Matchers | None:
+    """The matchers that items' rules give; None where there are none."""
+    if rules is None:
+        return None
+    bounds = leaf_bounds(tables)
+    return build_matchers(rules.layout, rules.segments(), leaf_items, tables, bounds, partitions)
 
 
 def _taken(ids: ItemIds | None, items: NDArray[np.int64], threads: int | None) -> ItemIds:

@@ -54,7 +54,9 @@ class ChangedTable:
         self._old = reader.table
         self._rows = 1 if before is None else before.size
         self._entries = change.merge.size
-        self._layout = layout or best_layout(self._rows, self._entries, self._old.vocabulary)
+        self._layout: Layout = layout or best_layout(
+            self._rows, self._entries, self._old.vocabulary
+        )
 
     def steps(self) -> Steps:
         """What is to be done, for :func:`beamsieve.parallel.side_by_side`."""

@@ -140,11 +140,14 @@ class Index:
         makes of it with this index's codebooks, but what is here is merged, not sorted again.
         (Where semantic IDs are of several lengths it is built anew, in a build's time.) Removing
         comes first: a pair that is removed and added stands behind the others of its semantic ID.
+        Targeting rules stay with their items, added ones bring theirs, and the matchers are united
+        anew, into as many parts as before.
 
         Args:
             add: what to add. Its semantic IDs must have this index's number of levels, and tokens
-                below this index's codebook sizes. A pair that is there already stays as it is, and
-                an item that is there keeps its title.
+                below this index's codebook sizes; it must declare this index's attributes. A pair
+                that is there already stays as it is, and an item that is there keeps its title and
+                must come with the rules that it has.
             remove: ids of items, each to be removed from all its semantic IDs; or a Catalog of the
                 very pairs to remove.
             remove_sids: integers [n, L], -1 behind the end: semantic IDs to remove with all their
@@ -157,14 +160,10 @@ class Index:
         Raises:
             CatalogError: what is to be added does not fit, what is to be removed is not there, or
                 nothing would be left.
-            InputError: an argument cannot be read, or the index has targeting rules: their matchers
-                unite the rules of many items, so that index has to be built anew.
+            InputError: an argument cannot be read.
         """
         change = Change(add, remove, remove_sids, on_missing)
-        made = updated_parts(self, change, layout, threads, progress)
-        if isinstance(made, tuple):
-            return Index(*made)
-        return Index.build(made, layout, progress=progress, threads=threads)
+        return Index(*updated_parts(self, change, layout, threads, progress))
 
     def save(self, path: str | Path, progress: Progress | None = None) -> None:
         """Write the index to a safetensors file; never leaves half a file under that name.

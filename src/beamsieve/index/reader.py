@@ -57,7 +57,7 @@ class TableReader:
             return np.searchsorted(starts.all(), entries, side="right") - 1
         word = entries >> 6
         upto = np.uint64(2**64 - 1) >> (np.uint64(WORD - 1) - (entries & 63).view(np.uint64))
-        return self._rows_before[word] + np.bitwise_count(starts.bits[word] & upto) - 1
+        return np.asarray(self._rows_before[word] + np.bitwise_count(starts.bits[word] & upto) - 1)
 
     def begins_row(self, entries: Places) -> NDArray[np.bool_]:
         """Whether each of these entries is the first of its row; of tables without plain starts."""
@@ -65,7 +65,7 @@ class TableReader:
         if bits is None:
             return np.ones(len(entries), np.bool_)
         word = bits[entries >> 6] >> (entries & 63).view(np.uint64)
-        return (word & np.uint64(1)).astype(np.bool_)
+        return np.asarray((word & np.uint64(1)).astype(np.bool_))
 
     def bounds(self, rows: Places) -> tuple[Places, Places]:
         """The first entry of each of these rows, and the one behind its last."""

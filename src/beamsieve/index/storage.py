@@ -19,7 +19,7 @@ from beamsieve.index.starts import RowStarts
 from beamsieve.index.tables import StepTable
 from beamsieve.targeting.attributes import RowLayout, lay_out, read_attributes
 from beamsieve.targeting.item_rules import ItemRules
-from beamsieve.targeting.matchers import Matchers
+from beamsieve.targeting.matchers import Matchers, Partitions
 
 
 def host_arrays(parts: IndexParts) -> dict[str, NDArray[Any]]:
@@ -66,6 +66,7 @@ def save_index(
         for name, array in table.arrays.items():
             arrays[f"table.{table.step}.{name}"] = array
     if parts.matchers is not None:
+        description["partitions"] = parts.matchers.partitions.as_dict()
         arrays |= parts.matchers.arrays()
     write_file(path, description, arrays, progress)
 
@@ -97,11 +98,18 @@ def load_index(
             leaf_numbers=arrays.get("leaf_items.numbers"),
             titles=text_column("titles", arrays) if "titles.offsets" in arrays else None,
             item_rules=_item_rules(layout, arrays) if targeted else None,
-            matchers=Matchers.from_arrays(layout, arrays, len(codebooks)) if targeted else None,
+            matchers=_matchers(layout, arrays, about) if targeted else None,
         )
         return parts, (about["fingerprint"], about["sid_fingerprint"]), about["leaves"]
     except (KeyError, IndexError, TypeError, CatalogError, pa.ArrowException) as error:
         raise IndexFileError(f"{path}: an array or a field is missing: {error}.") from error
+
+
+def _matchers(
+    layout: RowLayout, arrays: Mapping[str, NDArray[Any]], about: Mapping[str, Any]
+) -> Matchers:
+    partitions = Partitions.from_dict(about["partitions"])
+    return Matchers.from_arrays(layout, arrays, len(about["codebooks"]), partitions)
 
 
 def _item_ids(arrays: Mapping[str, NDArray[Any]]) -> ItemIds:

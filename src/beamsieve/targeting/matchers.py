@@ -69,6 +69,17 @@ class Partitions:
             raise refusal
         return cls(target=target, most=int(most))
 
+    def as_dict(self) -> dict[str, Any]:
+        """As plain JSON values."""
+        static = None if self.static is None else list(self.static)
+        return {"static": static, "target": self.target, "most": self.most}
+
+    @classmethod
+    def from_dict(cls, given: Mapping[str, Any]) -> Partitions:
+        """The reverse of :meth:`as_dict`."""
+        static = given["static"]
+        return cls(None if static is None else tuple(static), given["target"], given["most"])
+
     def at(self, level: int) -> tuple[int, float | None]:
         """For one level: the most parts, and the target fill if there is one."""
         if self.static is not None:
@@ -120,10 +131,11 @@ class StepMatchers:
 
 @dataclass(frozen=True)
 class Matchers:
-    """The matchers of an index: one :class:`StepMatchers` per table."""
+    """The matchers of an index: one :class:`StepMatchers` per table, dealt as it was asked for."""
 
     layout: RowLayout
     steps: tuple[StepMatchers, ...]
+    partitions: Partitions = Partitions()
 
     @property
     def nbytes(self) -> int:
@@ -178,7 +190,11 @@ class Matchers:
 
     @classmethod
     def from_arrays(
-        cls, layout: RowLayout, arrays: Mapping[str, NDArray[Any]], length: int
+        cls,
+        layout: RowLayout,
+        arrays: Mapping[str, NDArray[Any]],
+        length: int,
+        partitions: Partitions,
     ) -> Matchers:
         """The reverse of :meth:`arrays`."""
         steps = []
@@ -192,7 +208,7 @@ class Matchers:
             ]
             starts = arrays.get(f"matcher.{number}.part_starts")
             steps.append(StepMatchers(starts, tables[0], tuple(tables[1:])))
-        return cls(layout, tuple(steps))
+        return cls(layout, tuple(steps), partitions)
 
 
 def build_matchers(
@@ -220,7 +236,7 @@ def build_matchers(
             StepMatchers(None, segments[0], tuple(segments[1:]))
             for segments in zip(*columns, strict=True)
         ]
-        return Matchers(layout, tuple(steps))
+        return Matchers(layout, tuple(steps), partitions)
 
     joint = np.concatenate(leaves, axis=1)
     cuts = np.cumsum(layout.segment_words)[:-1]
@@ -239,7 +255,7 @@ def build_matchers(
         if len(rows) != len(ends):
             kept = part_starts.astype(np.int32 if len(rows) < 2**31 else np.int64)
         steps.append(StepMatchers(kept, segments[0], tuple(segments[1:])))
-    return Matchers(layout, tuple(steps))
+    return Matchers(layout, tuple(steps), partitions)
 
 
 def _unite_items(
