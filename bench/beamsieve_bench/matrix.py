@@ -28,7 +28,7 @@ from beamsieve_bench.gate import GateError
 from beamsieve_bench.matrix_cells import NORMALIZERS, SWEEPS, Cell, cells, preset
 from beamsieve_bench.matrix_gate import passed_the_suite, resolved, right_on_the_specification
 from beamsieve_bench.matrix_measure import Settings, measure_catalog, missed
-from beamsieve_bench.matrix_rows import Row, Run, machine
+from beamsieve_bench.matrix_rows import Run, machine
 from beamsieve_bench.matrix_sources import Preparation, real_catalogs, state_folder
 from beamsieve_bench.matrix_timing import ceilings
 from beamsieve_bench.stage import BAD_ARGUMENTS, DTYPES, FAILED, OneLineParser, complain, say
@@ -79,20 +79,31 @@ def measure(options: argparse.Namespace) -> Run:
             deadline=began + options.limit,
             keep_going=options.keep_going,
             data={} if options.data is None else {"data": str(options.data)},
+            timing=_timing(options),
         )
-        rows: list[Row] = []
+        run = Run(machine(device, options.commit), limits, gate, [], absent)
         for source in sources:
             found = measure_catalog(source, by_workload[source.name], settings)
-            rows += found.rows
-            absent += found.absent
+            run.rows.extend(found.rows)
+            run.absent.extend(found.absent)
             options.failed |= found.failed
             for config, how in found.gate.items():
                 gate[config].append(f"{source.name}: {how}")
+            if any(row.kind == "backend" for row in run.rows):
+                for path in options.output:  # so that a run that is killed leaves what it had
+                    if path.suffix == ".json":
+                        run.write(path)
     say("")
-    if not any(row.kind == "backend" for row in rows):
+    if not any(row.kind == "backend" for row in run.rows):
         reasons = "; ".join(sorted({each["reason"] for each in absent})) or "no cell was named"
         raise GateError(f"No backend was measured in any cell, so there is no result ({reasons}).")
-    return Run(machine(device, options.commit), limits, gate, rows, absent)
+    return run
+
+
+def _timing(options: argparse.Namespace) -> dict[str, object]:
+    """The options of the clock that were given, for the reproduce lines."""
+    given = {"budget": options.budget, "threads": options.threads, "clock": options.clock}
+    return {name: value for name, value in given.items() if value not in (None, "wall")}
 
 
 def show(run: Run) -> str:
@@ -165,7 +176,7 @@ def parser() -> OneLineParser:
     add("--keep", type=Path, metavar="FOLDER", help="keep made catalogs and passed suites there, "
         "and take what is there of this very code")  # fmt: skip
     add("--limit", type=float, default=math.inf, help="seconds after which no cell begins")
-    add("--processes", type=int, default=1, help="so many catalogs and gates at once (1)")
+    add("--processes", type=int, default=1, help="that make catalogs and run gates (1)")
     add("--data", type=Path, help="folder with real catalogs (NAME.index.json)")
     add("--record", type=Path, action="append", default=[], metavar="FILE",
         help="a conformance record: spares the suite where it is of this very state")  # fmt: skip

@@ -25,7 +25,7 @@ PREFIX_FUNCTION = "prefix function"
 FLASHREC = "flashrec trie"
 BASELINES = (UNCONSTRAINED, SCORE_FIRST, NAIVE, PREFIX_FUNCTION, FLASHREC)
 
-MOST_CALLS = 2048
+MOST_CALLS = {"cpu": 2048, "cuda": 512}
 """Beams per step above which nobody would call a Python function for each."""
 MOST_GATHERED = {"cpu": 1 << 30, "cuda": 1 << 34}
 """Bytes of head rows above which the compact list is not tried."""
@@ -160,8 +160,9 @@ class Baselines:
         if not self.source.one_length or len(self.source.codebooks) < 2:
             return "made for semantic IDs of one length, of two levels at least"
         items = len(self.source.sids)
-        if name == PREFIX_FUNCTION and cell.batch * cell.width > MOST_CALLS:
-            return f"{cell.batch * cell.width} Python calls a step, above {MOST_CALLS}"
+        most = MOST_CALLS[self.device.type]
+        if name == PREFIX_FUNCTION and cell.batch * cell.width > most:
+            return f"{cell.batch * cell.width} Python calls a step, above {most}"
         if name == NAIVE:
             size = candidates * inputs.heads[0].shape[1] * 4
             most = MOST_GATHERED[self.device.type]

@@ -16,6 +16,7 @@ import matplotlib as mpl
 from matplotlib.backends.backend_svg import FigureCanvasSVG
 from matplotlib.colors import TwoSlopeNorm
 from matplotlib.figure import Figure
+from matplotlib.ticker import LogLocator
 
 from beamsieve_bench.matrix_contestants import BASELINES, SCORE_FIRST, UNCONSTRAINED
 from beamsieve_bench.matrix_rows import Row
@@ -102,16 +103,11 @@ def by_contestant(rows: Sequence[Row]) -> list[str]:
     return [*backends, *(name for name in BASELINES if name in names)]
 
 
-def shape(row: Row) -> tuple[Any, ...]:
-    """What makes two rows of one cell."""
-    return (row.workload, row.dtype, row.batch, row.width)
-
-
 def heat_map(rows: Sequence[Row]) -> Figure:
     """Milliseconds of every contestant in every cell, coloured by how they stand to score-first."""
     names = by_contestant(rows)
-    shapes = list(dict.fromkeys(shape(row) for row in rows))
-    times = {(shape(row), row.contestant): row.p50 for row in rows}
+    shapes = list(dict.fromkeys(row.cell for row in rows))
+    times = {(row.cell, row.contestant): row.p50 for row in rows}
     figure = Figure(
         figsize=(2.6 + 1.15 * len(names), 1.1 + 0.27 * len(shapes)), layout="constrained"
     )
@@ -211,6 +207,8 @@ def scaling(rows: Sequence[Row]) -> Figure:
         axes.set_ylabel("ms")
         ticks = sorted({value(row) for row in mine})  # type: ignore[no-untyped-call]
         axes.set_xticks(ticks, [_short(tick) for tick in ticks])
+        axes.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
+        axes.yaxis.set_major_formatter("{x:g}")
         axes.minorticks_off()
     handles, labels = panels[0].get_legend_handles_labels()
     figure.legend(handles, labels, loc="outside lower center", ncols=min(4, len(labels)))
@@ -250,6 +248,6 @@ def index_bytes(rows: Sequence[Row]) -> Figure:
 
 def _short(value: float) -> str:
     for size, unit in ((1e9, "B"), (1e6, "M"), (1e3, "k")):
-        if value >= size:
+        if value >= size and value % (size / 10) == 0:
             return f"{value / size:g}{unit}"
     return f"{value:g}"

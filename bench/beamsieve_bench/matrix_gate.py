@@ -57,7 +57,11 @@ def check_not_fallen_back(asked: str, answered: str, device: str) -> None:
         )
 
 
-_SUITE = "import sys; from beamsieve_conformance import run; sys.exit(run(sys.argv[1], quick=True))"
+_SUITE = """
+import sys
+from beamsieve_conformance import run
+sys.exit(run(sys.argv[1], quick=True, processes=int(sys.argv[2])))
+"""
 
 
 def passed_the_suite(
@@ -76,7 +80,7 @@ def passed_the_suite(
     Args:
         configs: the backends.
         records: files of ``beamsieve conformance --record``.
-        processes: how many suites at once.
+        processes: what all suites together may use; they run at once where there is one for each.
         seconds: how long one may take.
         kept: a folder of :func:`beamsieve_bench.matrix_sources.state_folder`, where a suite that
             was passed is noted, and found again.
@@ -93,7 +97,7 @@ def passed_the_suite(
         note = None if kept is None else kept / f"{config.replace(':', '-')}.{_facts(subject)}.gate"
         if note is not None and note.is_file():
             return note.read_text("utf-8"), ""
-        code, report = run_suite(config, seconds)
+        code, report = run_suite(config, seconds, max(1, processes // len(configs)))
         lines = report.strip().splitlines()
         if code == 0:
             how = f"conformance --quick: {lines[-1].strip('= ')}"
@@ -117,11 +121,11 @@ def _facts(subject: Subject) -> str:
     return hashlib.sha256(json.dumps(facts(subject), sort_keys=True).encode()).hexdigest()[:16]
 
 
-def run_suite(config: str, seconds: float) -> tuple[int, str]:
+def run_suite(config: str, seconds: float, processes: int) -> tuple[int, str]:
     """The quick suite's exit code and its report; code 124 where the time was not enough."""
     try:
         done = subprocess.run(
-            [sys.executable, "-c", _SUITE, config],
+            [sys.executable, "-c", _SUITE, config, str(processes)],
             capture_output=True,
             text=True,
             check=False,

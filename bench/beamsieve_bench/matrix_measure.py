@@ -45,6 +45,7 @@ class Settings:
         deadline: of ``time.monotonic``: no cell begins later.
         keep_going: whether what fails is noted and left out, in place of ending the run.
         data: the options that name real catalogs, for the reproduce lines.
+        timing: the options that say how it is timed, for the reproduce lines.
     """
 
     backends: Sequence[str]
@@ -58,6 +59,7 @@ class Settings:
     deadline: float
     keep_going: bool
     data: Mapping[str, str]
+    timing: Mapping[str, object]
 
 
 @dataclass
@@ -274,7 +276,7 @@ def _row(
             str(settings.device),
             settings.hidden,
             settings.rounds,
-            settings.data if source.name.startswith("real:") else {},
+            {**settings.timing, **(settings.data if source.name.startswith("real:") else {})},
         ),
         **values,
     )

@@ -38,15 +38,14 @@ summary { cursor: pointer; }
 """
 
 
+MOST_BARS = 2
+"""Cells that :func:`pictures` takes apart; the report has all."""
+
+
 def report(run: Run) -> str:
     """The whole page."""
     figures = _figures()
-    grid = [row for row in run.rows if "grid" in row.sweeps and row.share is None and _first(row)]
-    swept = [row for row in run.rows if row.sweep != "grid" and row.share is None and _first(row)]
-    taken_apart: dict[tuple[Any, ...], list[Row]] = {}
-    for row in run.rows:
-        if row.filter_ms or row.select_ms:
-            taken_apart.setdefault(figures.shape(row), []).append(row)
+    grid, swept, taken_apart = _grid(run), _swept(run), _taken_apart(run)
     parts = [_head(run)]
     if grid:
         parts.append(
@@ -61,11 +60,8 @@ def report(run: Run) -> str:
         )
     if taken_apart:
         drawn = [
-            (
-                figures.styled(figures.step_bars, rows),
-                f"{workload}, {dtype}, {batch} requests × {width} beams",
-            )
-            for (workload, dtype, batch, width), rows in taken_apart.items()
+            (figures.styled(figures.step_bars, rows), _cell_name(cell))
+            for cell, rows in taken_apart.items()
         ]
         parts.append(
             _section(
@@ -76,7 +72,7 @@ def report(run: Run) -> str:
                 figures.svg,
             )
         )
-    if any(set(row.sweeps) & set(figures.AXES) for row in swept):
+    if swept:
         parts.append(
             _section(
                 "Scaling",
@@ -102,9 +98,62 @@ def report(run: Run) -> str:
 def picture(run: Run, path: Path) -> None:
     """The matrix alone, on white, as SVG or PNG."""
     figures = _figures()
-    rows = [row for row in run.rows if row.share is None and _first(row)]
-    grid = [row for row in rows if "grid" in row.sweeps] or rows
+    grid = _grid(run) or [row for row in run.rows if row.share is None and _first(row)]
     figures.save(figures.styled(figures.heat_map, grid, paper=True), path)
+
+
+def pictures(run: Run, folder: Path, name: str) -> None:
+    """All of a run's figures on white: ``NAME.svg``, the matrix, and what :func:`more_pictures`
+    lists."""
+    figures = _figures()
+    picture(run, folder / f"{name}.svg")
+    for (ending, _), rows in zip(_bars(run), _taken_apart(run).values(), strict=False):
+        figures.save(
+            figures.styled(figures.step_bars, rows, paper=True), folder / f"{name}{ending}.svg"
+        )
+    if _swept(run):
+        drawn = figures.styled(figures.scaling, _swept(run), paper=True)
+        figures.save(drawn, folder / f"{name}-scaling.svg")
+
+
+def more_pictures(run: Run) -> list[tuple[str, str]]:
+    """Which figures a run has beside the matrix: the ending of the name, and what it shows."""
+    scaling = "What one thing costs when it grows, the rest standing still; the band is p20 to p80"
+    return [*_bars(run), *([("-scaling", scaling)] if _swept(run) else [])]
+
+
+def _bars(run: Run) -> list[tuple[str, str]]:
+    return [
+        (f"-steps-{number}", f"Where the time goes: {_cell_name(cell)}")
+        for number, cell in enumerate([*_taken_apart(run)][:MOST_BARS], 1)
+    ]
+
+
+def _cell_name(cell: tuple[Any, ...]) -> str:
+    workload, dtype, batch, width = cell
+    return f"{workload}, {dtype}, {batch} requests × {width} beams"
+
+
+def _grid(run: Run) -> list[Row]:
+    return [row for row in run.rows if "grid" in row.sweeps and row.share is None and _first(row)]
+
+
+def _swept(run: Run) -> list[Row]:
+    """Rows of the sweeps that are drawn over an axis."""
+    return [
+        row
+        for row in run.rows
+        if {"V", "N", "batch", "width"} & set(row.sweeps) and row.share is None and _first(row)
+    ]
+
+
+def _taken_apart(run: Run) -> dict[tuple[Any, ...], list[Row]]:
+    """By cell, the rows that say where the time of a step goes."""
+    found: dict[tuple[Any, ...], list[Row]] = {}
+    for row in run.rows:
+        if row.filter_ms or row.select_ms:
+            found.setdefault(row.cell, []).append(row)
+    return found
 
 
 def _figures() -> Any:

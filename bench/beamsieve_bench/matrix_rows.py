@@ -105,6 +105,11 @@ class Row:
         )
 
     @property
+    def cell(self) -> tuple[str, str, int, int]:
+        """Workload, dtype, batch and width: what makes two rows of one cell of a figure."""
+        return self.workload, self.dtype, self.batch, self.width
+
+    @property
     def sweeps(self) -> list[str]:
         """What the row belongs to."""
         return self.sweep.split("+")
@@ -234,9 +239,9 @@ def source_commit() -> str:
 
 
 def reproduce_line(
-    asked: str, cell: Cell, device: str, hidden: int, rounds: int, data: Mapping[str, str]
+    asked: str, cell: Cell, device: str, hidden: int, rounds: int, more: Mapping[str, object]
 ) -> str:
-    """The command that measures this row's cell again."""
+    """The command that measures this row's cell again; ``more`` are further options."""
     words = ["beamsieve", "bench", "matrix", "--backends", asked]
     shares = "none" if cell.share is None else f"{cell.share:g}"
     for name, value in (
@@ -250,7 +255,7 @@ def reproduce_line(
         ("hidden", hidden),
         ("rounds", rounds),
         ("device", device),
-        *data.items(),
+        *more.items(),
     ):
         words += [f"--{name}", str(value)]
     return shlex.join(words)

@@ -129,7 +129,7 @@ def timed_phases(
 
         if cuda:
             torch.cuda.synchronize()
-            torch.cuda._sleep(20_000_000)  # type: ignore[no-untyped-call]  # about ten ms
+            torch.cuda._sleep(60_000_000)  # type: ignore[no-untyped-call]  # about thirty ms
         mark("begin")
         run(mark)
         if cuda:

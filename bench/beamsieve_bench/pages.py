@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import Any
 
 from beamsieve_bench.matrix_contestants import SCORE_FIRST, UNCONSTRAINED
-from beamsieve_bench.matrix_report import picture
+from beamsieve_bench.matrix_report import more_pictures, pictures
 from beamsieve_bench.matrix_rows import Row, Run
 
 ROOT = Path(__file__).parents[2]
@@ -205,7 +205,12 @@ def matrix_section(path: Path, run: Run) -> str:
         f"score-first decode. A dash was not measured. `beamsieve bench report "
         f"bench/results/matrix/{path.name} report.html` draws all of it; the first cell again:\n\n"
         f"```text\n{example}\n```\n\n"
-        f"![The matrix of {path.stem}](figures/matrix-{path.stem}.svg)\n\n" + "\n".join(lines)
+        f"![The matrix of {path.stem}](figures/matrix-{path.stem}.svg)\n\n"
+        + "\n".join(lines)
+        + "".join(
+            f"\n\n{shown}:\n\n![{shown}](figures/matrix-{path.stem}{ending}.svg)"
+            for ending, shown in more_pictures(run)
+        )
     )
 
 
@@ -283,7 +288,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return 0 if same else 1
     PAGE.write_text(made, "utf-8")
     for path, run in runs():
-        picture(run, PAGE.parent / "figures" / f"matrix-{path.stem}.svg")
+        pictures(run, PAGE.parent / "figures", f"matrix-{path.stem}")
     return 0
 
 

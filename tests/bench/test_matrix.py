@@ -32,7 +32,7 @@ def suite(monkeypatch):
     """The conformance suite, which tests of its own prove: here it passes at once."""
     asked: list[str] = []
 
-    def passes(config: str, seconds: float) -> tuple[int, str]:
+    def passes(config: str, seconds: float, processes: int) -> tuple[int, str]:
         asked.append(config)
         return 0, "== 1 passed ==\n"
 
@@ -84,7 +84,7 @@ def test_the_line_of_a_row_measures_that_row_again(suite, tmp_path):
     row = Run.read(first).rows[0]
     words = shlex.split(row.reproduce)
     assert words[:3] == ["beamsieve", "bench", "matrix"]
-    assert matrix.main([*words[3:], "--output", str(again), "--budget", "0.05"]) == 0
+    assert matrix.main([*words[3:], "--output", str(again)]) == 0
     assert [other.key for other in Run.read(again).rows] == [row.key]
 
 
@@ -92,7 +92,9 @@ def test_processor_time_can_be_counted_in_place_of_wall_time(suite, tmp_path):
     path = tmp_path / "run.json"
     words = ("--clock", "processor", "--threads", "1", "--output", str(path))
     assert run(TINY, *words) == 0
-    assert {row.timed for row in Run.read(path).rows} == {"processor"}
+    rows = Run.read(path).rows
+    assert {row.timed for row in rows} == {"processor"}
+    assert all("--threads 1 --clock processor" in row.reproduce for row in rows)
 
 
 def test_the_table_is_tidy(suite, tmp_path):
@@ -137,7 +139,7 @@ def test_equal_runs_give_equal_pictures(tmp_path):
 
 
 def test_a_red_suite_refuses(monkeypatch, capsys):
-    def fails(config: str, seconds: float) -> tuple[int, str]:
+    def fails(config: str, seconds: float, processes: int) -> tuple[int, str]:
         return 1, "FAILED suite/test_step.py::test_order - 1 != 2"
 
     monkeypatch.setattr(matrix_gate, "run_suite", fails)
@@ -146,7 +148,7 @@ def test_a_red_suite_refuses(monkeypatch, capsys):
 
 
 def test_with_keep_going_only_the_right_ones_are_measured(monkeypatch, tmp_path):
-    def reference_fails(config: str, seconds: float) -> tuple[int, str]:
+    def reference_fails(config: str, seconds: float, processes: int) -> tuple[int, str]:
         return int(config == "reference:cpu"), "FAILED suite/test_step.py::test_order"
 
     monkeypatch.setattr(matrix_gate, "run_suite", reference_fails)
@@ -177,9 +179,25 @@ def test_with_keep_going_a_cell_that_breaks_costs_itself_alone(suite, monkeypatc
     assert any("no room on the device" in each["reason"] for each in found.absent)
 
 
+def test_a_run_that_is_broken_off_leaves_what_it_had(suite, monkeypatch, tmp_path):
+    real = matrix.measure_catalog
+
+    def stopped(source: Any, *rest: Any) -> Any:
+        if source.name.startswith("uniform"):
+            raise KeyboardInterrupt
+        return real(source, *rest)
+
+    monkeypatch.setattr(matrix, "measure_catalog", stopped)
+    path = tmp_path / "run.json"
+    two = TINY.replace("skewed:300x16x3", "skewed:300x16x3,uniform:300x16x3")
+    with pytest.raises(KeyboardInterrupt):
+        run(two, "--output", str(path))
+    assert {row.workload for row in Run.read(path).rows} == {"skewed:300x16x3"}
+
+
 def test_a_suite_that_does_not_end_in_time_is_not_green(monkeypatch):
     monkeypatch.setattr(matrix_gate, "_SUITE", "import time; time.sleep(60)")
-    code, report = matrix_gate.run_suite("reference", 0.5)
+    code, report = matrix_gate.run_suite("reference", 0.5, 1)
     assert code == 124
     assert "not through" in report
 
@@ -188,10 +206,10 @@ def test_the_suite_itself_is_what_is_run(monkeypatch):
     monkeypatch.setattr(
         matrix_gate, "_SUITE", matrix_gate._SUITE.replace("True", "True, keyword='order'")
     )
-    code, report = matrix_gate.run_suite("reference", 300.0)
+    code, report = matrix_gate.run_suite("reference", 300.0, 1)
     assert code == 0
     assert " passed" in report
-    assert matrix_gate.run_suite("nothing", 300.0)[0] == 2
+    assert matrix_gate.run_suite("nothing", 300.0, 1)[0] == 2
 
 
 def test_what_is_kept_is_taken_again_by_the_same_code_alone(suite, tmp_path, monkeypatch):
