@@ -14,6 +14,7 @@ from torch import Tensor
 
 from beamsieve.models.wide import calls, laws
 from beamsieve.models.wide.context import CONTEXT_KINDS, context_attention
+from beamsieve_bench.wide_free import best_continuations
 from beamsieve_bench.wide_workload import WideWorkload
 
 TOLERANCE = {torch.bfloat16: 6e-3, torch.float16: 1e-3}
@@ -161,6 +162,13 @@ def check_rest(workload: WideWorkload, device: str, dtype: torch.dtype) -> dict[
     second_law, rows_law = laws.second(tokens[..., :1], hidden, 4)
     if not torch.equal(second[:, :2], second_law[:, :2]) or not torch.equal(rows, rows_law):
         raise GateError("the rows behind the first token differ")
+    logits = torch.randn(batch, beams, vocabulary, device=device).to(dtype)
+    scores = torch.randn(batch, beams, device=device)
+    width = min(beams, vocabulary)
+    best, places = best_continuations(logits, scores, width)
+    every = (torch.log_softmax(logits.float(), -1) + scores[..., None]).flatten(1)
+    _note(found, "the best without a catalog", best, every.topk(width).values)
+    _note(found, "their places", every.gather(1, places), best)
     return _within(found, dtype)
 
 

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from beamsieve.models.wide.launch import INTERPRETED
 from beamsieve.models.wide.scorer import WideScorer
 
 GROUP = 32
@@ -33,10 +34,10 @@ def first_beams(batch: int, device: str) -> FreeBeams:
 
 def free_step(beams: FreeBeams, hidden: Tensor, head: Tensor, width: int) -> FreeBeams:
     """The ``width`` best of all continuations over the whole codebook."""
-    logits = (hidden @ head.t()).float()
-    scores = logits.add_((beams.scores - torch.logsumexp(logits, -1))[..., None])
-    best, places = best_of(scores.flatten(1), min(width, scores[0].numel()))
-    parents, tokens = places // len(head), (places % len(head)).int()
+    logits = hidden @ head.t()
+    vocabulary = len(head)
+    best, places = best_continuations(logits, beams.scores, min(width, logits[0].numel()))
+    parents, tokens = places // vocabulary, (places % vocabulary).int()
     if best.shape[1] < width:
         more = (len(best), width - best.shape[1])
         best = torch.cat([best, best.new_full(more, -torch.inf)], 1)
@@ -47,19 +48,35 @@ def free_step(beams: FreeBeams, hidden: Tensor, head: Tensor, width: int) -> Fre
     return FreeBeams(torch.cat([before, tokens[..., None]], -1), best, parents)
 
 
-def best_of(scores: Tensor, width: int) -> tuple[Tensor, Tensor]:
-    """``torch.topk`` of rows [B, n], by way of the groups that can hold one of the best.
+def best_continuations(logits: Tensor, scores: Tensor, width: int) -> tuple[Tensor, Tensor]:
+    """The ``width`` best of logits [B, M, V] - their log-sum-exp + scores [B, M], and their places.
 
-    The ``width`` best lie in the ``width`` groups with the largest maxima.
+    The ``width`` best lie in the ``width`` groups of tokens with the largest maxima, so only these
+    groups are opened.
     """
-    batch, count = scores.shape
-    if count % GROUP or count // GROUP <= width:
-        return scores.topk(width)
-    grouped = scores.view(batch, -1, GROUP)
-    groups = grouped.amax(-1).topk(width, sorted=False).indices
-    kept = grouped.gather(1, groups[..., None].expand(-1, -1, GROUP)).flatten(1)
-    best, places = kept.topk(width)
+    batch, beams, vocabulary = logits.shape
+    if vocabulary % GROUP or beams * (vocabulary // GROUP) <= width:
+        every = logits.float()
+        every = every + (scores - torch.logsumexp(every, -1))[..., None]
+        return every.flatten(1).topk(width)
+    offsets, maxima = _grouped(logits, scores)
+    groups = maxima.topk(width, sorted=False).indices
+    opened = logits.view(batch, -1, GROUP).gather(1, groups[..., None].expand(-1, -1, GROUP))
+    opened = opened.float().add_(offsets.gather(1, groups // (vocabulary // GROUP))[..., None])
+    best, places = opened.flatten(1).topk(width)
     return best, groups.gather(1, places // GROUP) * GROUP + places % GROUP
+
+
+def _grouped(logits: Tensor, scores: Tensor) -> tuple[Tensor, Tensor]:
+    """Offsets [B, M], which make logits scores, and the largest score of each group of tokens."""
+    if logits.is_cuda or INTERPRETED:
+        from beamsieve_bench.wide_scores import grouped
+
+        return grouped(logits, scores, GROUP)
+    wide = logits.float()
+    offsets = scores - torch.logsumexp(wide, -1)
+    maxima = wide.view(*wide.shape[:2], -1, GROUP).amax(-1)
+    return offsets, maxima.add_(offsets[..., None]).flatten(1)
 
 
 @torch.no_grad()

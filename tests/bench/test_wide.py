@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from beamsieve_bench import wide_figure
-from beamsieve_bench.wide_free import best_of
+from beamsieve_bench.wide_free import best_continuations
 from beamsieve_bench.wide_workload import GRACE
 
 ROOT = Path(__file__).parents[2]
@@ -35,11 +35,15 @@ def test_the_operations_of_a_request_are_those_of_its_products():
     assert GRACE.rows(GRACE.dynamic) == 16 * 2561
 
 
-@pytest.mark.parametrize(("count", "width"), [(64, 8), (9600, 100), (1600, 100), (33, 5)])
-def test_the_best_are_found_by_way_of_groups(count, width):
+@pytest.mark.parametrize(
+    ("beams", "vocabulary", "width"), [(4, 64, 5), (30, 96, 60), (7, 64, 14), (3, 33, 5)]
+)
+def test_the_best_are_found_by_way_of_groups(beams, vocabulary, width):
     torch.manual_seed(0)
-    scores = torch.randn(3, count)
-    best, places = best_of(scores, width)
-    expected = scores.topk(width)
-    assert torch.equal(best, expected.values)
-    assert torch.equal(places, expected.indices)
+    logits, scores = torch.randn(3, beams, vocabulary), torch.randn(3, beams)
+    scores[2, 1] = -torch.inf
+    best, places = best_continuations(logits, scores, width)
+    expected = (torch.log_softmax(logits, -1) + scores[..., None]).flatten(1)
+    torch.testing.assert_close(best, expected.topk(width).values)
+    torch.testing.assert_close(expected.gather(1, places), best)
+    assert all(len(row.unique()) == width for row in places)
