@@ -218,7 +218,7 @@ class TestWhereItIs:
         assert TorchBackend("cpu").capabilities.projections == ("full", "selective")
         assert TorchBackend("cpu").first_use() is None
         with pytest.raises(bs.InputError, match=r"install what it needs with pip install 'beams"):
-            engine.use_plan(plan)
+            bs.Engine(index, backend="torch:cpu", plan=plan)
         with pytest.raises(bs.BackendError, match=r"needs Numba; install it with: pip install"):
             TorchBackend("cpu", {"projection": "compiled"})
 

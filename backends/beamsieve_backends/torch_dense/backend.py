@@ -91,6 +91,13 @@ class TorchBackend(Backend):
         self._plain = tables == "plain"
         self._default: Any = options.pop("projection", None)
         self._refuse_projection()
+        self._capabilities = Capabilities(  # asked for several times in every step
+            devices=("cpu", "cuda") if torch.cuda.is_available() else ("cpu",),
+            dtypes=("float32", "bfloat16", "float16"),
+            projections=self._projections(),
+            targeting=("bits", "bloom", "allow", "exclude"),
+            tolerance={"float32": 1e-5, "bfloat16": 1e-5, "float16": 1e-5},
+        )
         if options:
             raise BackendError(
                 f"The backend 'torch' has no option {next(iter(options))!r}; it has "
@@ -104,13 +111,7 @@ class TorchBackend(Backend):
         The tolerances hold for logits up to about 20, of either sign, and hidden sizes up to 4096;
         float32 keeps 7 digits, so the error of larger logits grows with them.
         """
-        return Capabilities(
-            devices=("cpu", "cuda") if torch.cuda.is_available() else ("cpu",),
-            dtypes=("float32", "bfloat16", "float16"),
-            projections=self._projections(),
-            targeting=("bits", "bloom", "allow", "exclude"),
-            tolerance={"float32": 1e-5, "bfloat16": 1e-5, "float16": 1e-5},
-        )
+        return self._capabilities
 
     def missing_projections(self) -> Mapping[Projection, str]:
         """The compiled one where Numba is all that it lacks."""

@@ -31,6 +31,7 @@ _HEAD_BYTES = 1 << 19
 _WORTH_SHARING = 1 << 22
 """So many multiplications are worth waking another thread for: a tenth of a millisecond."""
 _NO_FLOATS, _NO_BOOLS = np.zeros(0, np.float32), np.zeros(0, np.bool_)
+_NO_KEYS = np.zeros((0, 0), np.float32)
 _NO_STARTS, _NO_PLACES = np.zeros(0, np.int32), np.zeros(0, np.int64)
 
 
@@ -63,18 +64,17 @@ def step(beams: Beams, inputs: StepInputs, over_kept: bool) -> Beams:
     batch, places = beams.rows.shape
     table: DeviceTable = beams.search.tables.tables[beams.step]
     found = _weighed(beams, table, inputs, over_kept)
+    # NumPy's arrays are made sooner than PyTorch's, and the loops want them.
     shape = (batch, inputs.width)
-    tokens = torch.empty((*shape, beams.step + 1), dtype=torch.int32)
-    scores = torch.empty(shape)
-    keys = scores if inputs.nudge is None else torch.empty(shape)
-    rows = torch.empty(shape, dtype=torch.int64)
-    parents = torch.empty(shape, dtype=torch.int64)
-    finished = torch.empty(shape, dtype=torch.bool)
-    count = torch.empty(batch, dtype=torch.int64)
-    out = [tokens, scores, keys, rows, parents, finished, count]
-    written = [each.numpy() for each in out]
-    if keys is scores:
-        written[2] = _NO_FLOATS.reshape(0, 0)
+    tokens = np.empty((*shape, beams.step + 1), np.int32)
+    scores = np.empty(shape, np.float32)
+    keys = _NO_KEYS if inputs.nudge is None else np.empty(shape, np.float32)
+    rows = np.empty(shape, np.int64)
+    parents = np.empty(shape, np.int64)
+    finished = np.empty(shape, np.bool_)
+    count = np.empty(batch, np.int64)
+    before = beams.tokens.contiguous().view(batch * places, beams.step).numpy()
+    base, bonus, nudge = _flat(beams.scores), _flat(inputs.bonus), _flat(inputs.nudge)
 
     def choose(begin: int, end: int) -> None:
         choice.choose(
@@ -87,30 +87,38 @@ def step(beams: Beams, inputs: StepInputs, over_kept: bool) -> Beams:
             found.largest,
             found.log_sum,
             found.best,
-            _flat(beams.scores),
-            _flat(inputs.bonus),
-            _flat(inputs.nudge),
+            base,
+            bonus,
+            nudge,
             places,
             table.vocabulary,
-            beams.tokens.contiguous().view(batch * places, beams.step).numpy(),
+            before,
             table.all_end,
             begin,
             end,
-            *written,
+            tokens,
+            scores,
+            keys,
+            rows,
+            parents,
+            finished,
+            count,
         )
 
     shared(choose, found.start[::places], found.threads)
+    new_tokens, new_scores = torch.from_numpy(tokens), torch.from_numpy(scores)
+    new_rows, new_finished = torch.from_numpy(rows), torch.from_numpy(finished)
     if table.ended_leaf is not None:
-        rows, finished = ended(rows, tokens[:, :, -1], rows < 0, table)
+        new_rows, new_finished = ended(new_rows, new_tokens[:, :, -1], new_rows < 0, table)
     return Beams(
         step=beams.step + 1,
-        tokens=tokens,
-        scores=scores,
-        keys=keys,
-        rows=rows,
-        parents=parents,
-        finished=finished,
-        count=count,
+        tokens=new_tokens,
+        scores=new_scores,
+        keys=new_scores if keys is _NO_KEYS else torch.from_numpy(keys),
+        rows=new_rows,
+        parents=torch.from_numpy(parents),
+        finished=new_finished,
+        count=torch.from_numpy(count),
         search=beams.search,
     )
 
