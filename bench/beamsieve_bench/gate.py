@@ -62,9 +62,8 @@ def agrees_with_baseline(
 
     All places of a request get the hidden state of its first: rounding may turn two near-equal
     beams round, and then nothing after them must change. The sets of semantic IDs are compared, but
-    for those within rounding of the last place. The baseline gets the same values in float32: its own
-    products in half precision would be rounded, and end up further from the backend's than a mistake
-    might.
+    for those within rounding of the last place. The baseline gets the same values in float32: in
+    half precision its own products would be rounded, further than a mistake might reach.
 
     Raises:
         GateError: more than rounding is between them.
