@@ -158,6 +158,11 @@ def check_rest(workload: WideWorkload, device: str, dtype: torch.dtype) -> dict[
     if not torch.equal(inputs, codes[tokens[..., -1].clamp(min=0).long()].view(-1, size)):
         raise GateError("the new tokens' embeddings differ")
     hidden = torch.randn(batch * (1 + vocabulary), size, device=device).to(dtype)
+    rows = torch.randn(1 + vocabulary, size, device=device).to(dtype)
+    asked = torch.randn(1 + vocabulary, 2 * size, device=device).to(dtype)
+    pairs = zip(calls.repeated(rows, asked, batch), laws.repeated(rows, asked, batch), strict=True)
+    if not all(torch.equal(made, wanted) for made, wanted in pairs):
+        raise GateError("the repeated rows differ")
     second, rows = calls.second(tokens[..., :1], hidden, 4)
     second_law, rows_law = laws.second(tokens[..., :1], hidden, 4)
     if not torch.equal(second[:, :2], second_law[:, :2]) or not torch.equal(rows, rows_law):

@@ -35,7 +35,7 @@ from beamsieve_bench.gtm_bench import make_index
 from beamsieve_bench.gtm_catalog import G1, make_requests
 from beamsieve_bench.wide_check import GateError
 from beamsieve_bench.wide_ladder import figures
-from beamsieve_bench.wide_timing import times_of
+from beamsieve_bench.wide_timing import WARM_SECONDS, times_of
 from beamsieve_bench.wide_workload import GRACE, SMALL, WideWorkload, contexts, weights
 
 OUTCOME = ("tokens", "scores", "rows", "parents", "count")
@@ -178,7 +178,7 @@ def _gated(
         "beams": [int(n) for n in backend.to_host(last.count)],
     }
     backend.synchronize()
-    return {**found, "times": times_of(run, replays)}
+    return {**found, "times": times_of(run, replays, warm_seconds=WARM_SECONDS)}
 
 
 def open_backend(name: str, device: str = "cuda") -> Any:

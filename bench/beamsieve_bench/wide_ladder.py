@@ -27,7 +27,7 @@ from beamsieve.models.wide.weights import WideWeights
 from beamsieve_bench.gpu_timing import captured
 from beamsieve_bench.wide_check import GateError, check_all
 from beamsieve_bench.wide_free import FreeBeams, first_beams, free_search, free_step
-from beamsieve_bench.wide_timing import Times, times_of
+from beamsieve_bench.wide_timing import WARM_SECONDS, Times, times_of
 from beamsieve_bench.wide_workload import (
     GRACE,
     PEAK_TFLOPS,
@@ -149,7 +149,7 @@ def run_row(
         torch.equal(getattr(kept[-1], name), getattr(eager, name))
         for name in ("tokens", "scores", "parents")
     )
-    times = times_of(graph.replay, replays)
+    times = times_of(graph.replay, replays, warm_seconds=WARM_SECONDS)
     return {
         "name": row.name,
         "hidden_error": error,

@@ -70,7 +70,8 @@ def test_all_kernels_compile(architecture, dtype, monkeypatch):
     tokens = torch.zeros(2, 32, 2, dtype=torch.int32)
     calls.advance(tokens, torch.zeros(2, 32, dtype=torch.int64), ids, ids[0], 100, x)
     calls.second(tokens[:, :, :1], x[:34], 4)
+    calls.repeated(x[:5], x[:5], 2)
     assert set(compiled) == {
         "own_attention", "coalesced_attention", "context_attention", "norm_rows", "advance_rows",
-        "second_rows",
+        "second_rows", "repeat_rows",
     }  # fmt: skip

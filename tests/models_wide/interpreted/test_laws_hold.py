@@ -103,7 +103,7 @@ def test_block_tables_and_embeddings():
     assert torch.equal(x, codes[tokens[..., -1].clamp(min=0).long()].view(6, -1))
 
 
-def test_rows_behind_the_first_token_are_taken_from_all():
+def test_rows_behind_the_first_token_are_all_made_and_then_taken():
     tokens = torch.randint(0, 5, (2, 3, 1), dtype=torch.int32)
     tokens[1, 2] = -1
     hidden = torch.randn(2 * 6, 48).half()
@@ -113,6 +113,9 @@ def test_rows_behind_the_first_token_are_taken_from_all():
     assert torch.equal(rows, rows_wanted)
     assert torch.equal(ids[:3, 1] - 1, tokens[0, :, 0])
     assert ids[3:, 0].tolist() == [6, 6, 6]
+    x, asked = torch.randn(6, 48), torch.randn(6, 64)
+    for made, wanted in zip(calls.repeated(x, asked, 3), laws.repeated(x, asked, 3), strict=True):
+        assert torch.equal(made, wanted)
 
 
 @torch.no_grad()

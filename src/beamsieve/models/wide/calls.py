@@ -14,6 +14,7 @@ from beamsieve.models.wide.kernels import (
     context_attention,
     norm_rows,
     own_attention,
+    repeat_rows,
     second_rows,
 )
 from beamsieve.models.wide.launch import INTERPRETED, cdiv, launch, power_of_two
@@ -204,3 +205,16 @@ def second(tokens: Tensor, hidden: Tensor, length: int) -> tuple[Tensor, Tensor]
         LENGTH=length, N=width, N_UP=power_of_two(width),
     )  # fmt: skip
     return ids, out
+
+
+def repeated(x: Tensor, asked: Tensor, batch: int) -> tuple[Tensor, Tensor]:
+    """``laws.repeated``."""
+    rows, size = x.shape
+    wide = asked.shape[1]
+    out = torch.empty(batch * rows, size, dtype=x.dtype, device=x.device)
+    also = torch.empty(batch * rows, wide, dtype=x.dtype, device=x.device)
+    launch(
+        repeat_rows, batch * rows, x, asked, out, also, rows,
+        N=size, N_UP=power_of_two(size), W=wide, W_UP=power_of_two(wide),
+    )  # fmt: skip
+    return out, also

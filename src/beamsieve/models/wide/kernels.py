@@ -246,3 +246,18 @@ def second_rows(
     n = tl.arange(0, N_UP)
     state = tl.load(hidden + own * N + n, mask=n < N)
     tl.store(out + r * N + n, state, mask=n < N)
+
+
+@triton.jit
+def repeat_rows(
+    x, asked, x_out, asked_out, R,
+    N: tl.constexpr, N_UP: tl.constexpr, W: tl.constexpr, W_UP: tl.constexpr,
+):  # fmt: skip
+    """Rows x [R, N] and asked [R, W] once per request: program r writes what row r % R holds."""
+    r = tl.program_id(0).to(tl.int64)
+    n = tl.arange(0, N_UP)
+    held = tl.load(x + (r % R) * N + n, mask=n < N)
+    w = tl.arange(0, W_UP)
+    also = tl.load(asked + (r % R) * W + w, mask=w < W)
+    tl.store(x_out + r * N + n, held, mask=n < N)
+    tl.store(asked_out + r * W + w, also, mask=w < W)

@@ -102,6 +102,11 @@ def all_first(batch: int, vocabulary: int, length: int, device: torch.device) ->
     return ids
 
 
+def repeated(x: Tensor, asked: Tensor, batch: int) -> tuple[Tensor, Tensor]:
+    """Rows x [1 + V, d] and asked [1 + V, W] once for each of ``batch`` requests."""
+    return x.repeat(batch, 1), asked.repeat(batch, 1)
+
+
 def second(tokens: Tensor, hidden: Tensor, length: int) -> tuple[Tensor, Tensor]:
     """The rows behind the first token, where those of all first tokens were computed.
 

@@ -16,7 +16,7 @@ The ways differ in what a reordering of beams moves, and in what a step reads an
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from typing import Literal, get_args
+from typing import Any, Literal, get_args
 
 import torch
 from torch import Tensor
@@ -225,14 +225,17 @@ class InPlaceOwn(PagedOwn):
         self.t, self.rows, self._first, self._ids = 2, len(self._all_ids), 0, self._all_ids
         return self.weights.start
 
+    def _law_or_call(self) -> Any:
+        if self.kind == "plain":
+            return laws
+        from beamsieve.models.wide import calls
+
+        return calls
+
     def second(self, tokens: Tensor, hidden: Tensor) -> Tensor:
         """Their rows."""
-        made = laws.second
-        if self.kind != "plain":
-            from beamsieve.models.wide import calls
-
-            made = calls.second
-        self._ids, rows = made(tokens, hidden, self.length)
+        rows: Tensor
+        self._ids, rows = self._law_or_call().second(tokens, hidden, self.length)
         # The blocks of all first tokens stay, whichever are alive; the next rows' follow them.
         self.rows, self._first = len(rows), len(hidden) - len(rows)
         return rows
@@ -243,7 +246,10 @@ class InPlaceOwn(PagedOwn):
             return None
         if self.all_first:
             x, asked = self.weights.opened
-            return x.repeat(self.rows // len(x), 1), asked.repeat(self.rows // len(x), 1)
+            both: tuple[Tensor, Tensor] = self._law_or_call().repeated(
+                x, asked, self.rows // len(x)
+            )
+            return both
         ids = self._first_ids[:, self.t - 1].contiguous()
         x, asked = self.weights.opened
         return x.index_select(0, ids), asked.index_select(0, ids)
@@ -260,11 +266,8 @@ class InPlaceOwn(PagedOwn):
             ids = self._first_ids
         else:
             blocks, ids = self._blocks[layer - self.first_layer], self._ids
-        if self.kind == "plain":
-            return laws.in_place(blocks, ids, self.t).reshape(self.rows, -1)
-        from beamsieve.models.wide import calls
-
-        return calls.in_place(blocks, ids, self.t).view(self.rows, -1)
+        mixed: Tensor = self._law_or_call().in_place(blocks, ids, self.t)
+        return mixed.reshape(self.rows, -1)
 
 
 def own_attention(
