@@ -185,19 +185,24 @@ class Trainee:
         places = torch.arange(length, device=self.device).repeat(count)
         batch = Batch(sids[:, :-1], sids.flatten(0, 1), rows, places)
         kept = (numbers >= 0).sum().clamp(min=1)
-        taught = None
-        if self.teacher is not None:
-            with torch.no_grad():
-                taught = self.teacher.logits(batch)
+        taught, beside = None, None
+        narrow = settings.precision == "bfloat16"
+        with torch.autocast(self.device.type, torch.bfloat16, narrow):
+            said = self.model.logits(batch)
+            if self.teacher is not None:
+                with torch.no_grad():
+                    taught = self.teacher.logits(batch)
+            if self.valid is not None:
+                beside = self.valid.cost(self.model, batch)
         loss = spelling_loss(
-            self.model.logits(batch),
+            said,
             batch.targets,
             label_smoothing=settings.label_smoothing,
             teacher=taught,
             teacher_share=settings.teacher_share,
         ) * (numbers.numel() / kept)
-        if self.valid is not None:
-            loss = loss + settings.validity * self.valid.cost(self.model, batch)
+        if beside is not None:
+            loss = loss + settings.validity * beside
         self.optimizer.zero_grad(set_to_none=True)
         torch.autograd.backward(loss)
         nn.utils.clip_grad_norm_(self.model.parameters(), 1.0, foreach=True)
@@ -256,6 +261,8 @@ def train_all(
                 say(f"{trainee.name}: not captured, its kernels are started one by one: {why}")
     finally:
         gc.enable()
+    if torch.cuda.is_available():
+        torch.cuda.empty_cache()  # what the rehearsals took; the graphs have memory of their own
     say(f"{len(trainees)} captured in {time.monotonic() - began:.1f} s")
     turn = 0
     while time.monotonic() - began < seconds and not all(t.done for t in trainees):

@@ -40,26 +40,35 @@ MODELS: dict[str, dict[str, Any]] = {
     "fused-gr-pointer": {"architecture": "fused-gr", "pointer": True},
     "deco-ce-pointer": {"pointer": True},
     "deco-kd-pointer": {"pointer": True},
+    "deco-kd-valid": {},
 }
-TEACHERS = {"deco-kd": "fused-gr", "deco-kd-pointer": "fused-gr-pointer"}
+TEACHERS = {
+    "deco-kd": "fused-gr",
+    "deco-kd-pointer": "fused-gr-pointer",
+    "deco-kd-valid": "fused-gr",
+}
+TRAINED_WITH: dict[str, dict[str, Any]] = {"deco-kd-valid": {"validity": 1.0}}
+"""Settings of one model that are not its data set's."""
 
 _SIZES = ModelConfig(
     width=128, layers=2, heads=4, decoder_width=128, decoder_layers=1, longest=50, dropout=0.3
 )
 _SETTINGS = TrainingSettings(
-    epochs=60, batch=512, learning_rate=2e-3, warm_up_steps=200, drop_history=0.2, average=0.995,
+    epochs=100, batch=512, learning_rate=3e-3, warm_up_steps=100, drop_history=0.2, average=0.995,
     weight_decay=0.05, teacher_share=0.5, threads=1,
 )  # fmt: skip
 SIZES: dict[str, ModelConfig] = {
-    "letter-beauty": _SIZES,
-    "minionerec-industrial": replace(_SIZES, width=64, decoder_width=64, longest=20),
-    "eshop-clothing": replace(_SIZES, width=64, decoder_width=64, dropout=0.1),
-    "movietweetings": replace(_SIZES, width=64, decoder_width=64),
+    "letter-beauty": replace(_SIZES, width=256, decoder_width=256),
+    "minionerec-industrial": replace(_SIZES, longest=20, dropout=0.2),
+    "eshop-clothing": replace(_SIZES, dropout=0.1),
+    "movietweetings": _SIZES,
 }
 SETTINGS: dict[str, TrainingSettings] = {
-    "letter-beauty": _SETTINGS,
-    "minionerec-industrial": replace(_SETTINGS, batch=64, drop_history=0.5, epochs=120),
-    "eshop-clothing": replace(_SETTINGS, drop_history=0.0, epochs=40),
+    "letter-beauty": replace(
+        _SETTINGS, learning_rate=2e-3, teacher_share=0.7, precision="bfloat16"
+    ),
+    "minionerec-industrial": replace(_SETTINGS, batch=64, drop_history=0.5),
+    "eshop-clothing": replace(_SETTINGS, drop_history=0.0),
     "movietweetings": replace(_SETTINGS, batch=128),
 }
 
@@ -86,11 +95,15 @@ class Work:
         """Sizes of a model."""
         return replace(self.sizes, **MODELS[model])
 
+    def settings_of(self, model: str, seed: int) -> TrainingSettings:
+        """How a model is trained."""
+        return replace(self.settings, seed=seed, **TRAINED_WITH.get(model, {}))
+
     def trainee(self, model: str, seed: int, teacher: Trainee | None) -> Trainee:
         """A training on the device."""
         torch.manual_seed(seed)
         made = make_model(self.config(model), self.index.codebooks).to(self.settings.device)
-        settings = replace(self.settings, seed=seed)
+        settings = self.settings_of(model, seed)
         name = f"{self.data.name}-{model}-{seed}"
         taught = None if teacher is None else teacher.best
         return Trainee(name, made, self.sids, self.sequences, settings, taught)
@@ -102,7 +115,7 @@ class Work:
             "model": model,
             "seed": seed,
             "config": asdict(self.config(model)),
-            "settings": asdict(replace(self.settings, seed=seed)),
+            "settings": asdict(self.settings_of(model, seed)),
             "device": torch.cuda.get_device_name() if "cuda" in self.settings.device else "cpu",
             "torch": torch.__version__,
             **rest,
@@ -160,7 +173,7 @@ def one_by_one(
                     work.index,
                     path,
                     config=work.config(model),
-                    settings=replace(work.settings, seed=seed),
+                    settings=work.settings_of(model, seed),
                     teacher=teacher and folder / f"{work.data.name}-{teacher}-{seed}.safetensors",
                     progress=False,
                 ).as_dict()
@@ -220,6 +233,8 @@ def main(arguments: list[str] | None = None) -> None:
         histories = work.data.judged_histories(asked.rows)
         judged = measure(checkpoint, work.index, histories, backend=backend)
         spent = time.monotonic() - began
+        if torch.device(asked.device).type == "cuda":
+            training = {**training, "seconds_side_by_side": asked.seconds}
         row = work.row(
             model, seed, training=training, backend=backend, seconds_of_measuring=spent, **judged
         )

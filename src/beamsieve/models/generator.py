@@ -168,7 +168,7 @@ class Generator(Model):
         With a pointer, they are the logarithms of the mixed probabilities.
         """
         hidden, states = self.dense(batch)
-        said = [head(hidden[:, level]) for level, head in enumerate(self.heads)]
+        said = [head(state) for head, state in zip(self.heads, hidden.unbind(1), strict=True)]
         if self.pointer is None:
             return said
         copying = self.pointer(states, batch.histories, batch.rows, batch.places)

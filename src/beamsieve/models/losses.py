@@ -30,8 +30,14 @@ def spelling_loss(
         teacher_share: α.
     """
     total = logits[0].new_zeros((), dtype=torch.float32)
-    for level, said in enumerate(logits):
-        wanted = targets[:, level]
+    if len({said.shape[-1] for said in logits}) == 1:
+        # Codebooks of one size cost as much as one level of all their codes, in fewer kernels.
+        wanted_codes: Sequence[Tensor] = [targets.T.flatten()]
+        logits = [torch.cat([*logits])]
+        teacher = None if teacher is None else [torch.cat([*teacher])]
+    else:
+        wanted_codes = targets.unbind(1)
+    for level, (said, wanted) in enumerate(zip(logits, wanted_codes, strict=True)):
         own = F.cross_entropy(
             said.float(),
             wanted,
