@@ -125,8 +125,9 @@ def test_recommend_keeps_to_the_requests(run, files):
     assert "1 requests for 2 histories" in run(*words).complaint
     requests.write_text('null\n{"planet": "Mars"}\n')
     assert "Request 1" in run(*words).complaint
-    requests.write_text("null\n{\n")
-    assert "line 2" in run(*words).complaint
+    for line in ("{", "[" * 100_000):
+        requests.write_text(f"null\n{line}\n")
+        assert "line 2" in run(*words).complaint
 
 
 @pytest.mark.parametrize(

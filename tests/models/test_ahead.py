@@ -189,6 +189,8 @@ def test_the_commands_keep_and_spell_them(tmp_path):
         [],
         [tmp_path / "h.jsonl", "--concepts", ahead],
         ["--concepts", ahead, "--metrics"],
+        ["--concepts", ahead, "--column", "history=items"],
+        ["--concepts", ahead, "--unknown", "refuse"],
     ):
         assert run("recommend", model, index, *words).exit_code == 2
     assert run("recommend", model, index, "--concepts", tmp_path / "h.jsonl").exit_code == 1

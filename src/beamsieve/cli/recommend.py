@@ -97,6 +97,14 @@ def recommend(
         raise typer.BadParameter(
             "concepts do not say what came next; give the histories", param_hint="--metrics"
         )
+    if free_beams and not metrics:
+        raise typer.BadParameter("it adds to --metrics; give that too", param_hint="--free-beams")
+    if concepts is not None and (column or unknown != "skip"):
+        raise typer.BadParameter(
+            "concepts were made of histories that have been read already; give it to "
+            "`beamsieve concepts`",
+            param_hint="--column" if column else "--unknown",
+        )
     check_outputs(
         {"--output": output},
         {
@@ -155,7 +163,7 @@ def _read_requests(path: Path) -> list[Any]:
     for number, line in enumerate(path.read_bytes().splitlines(), 1):
         try:
             requests.append(json_module.loads(line))
-        except ValueError as error:
+        except (ValueError, RecursionError) as error:
             raise RequestError(
                 f"{path}, line {number} is no JSON: {error}; give one object, or null, per history."
             ) from error
