@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import TypeVar
@@ -15,7 +16,12 @@ Result = TypeVar("Result")
 
 BLOCK_ROWS = 1 << 15
 """Rows that one pass works on at a time, so that what it writes is still in the cache for the next.
+Where many threads work, more: they meet in the interpreter between two passes, and wait there.
 """
+_FEW_THREADS = 2
+_MOST_BLOCKS = 8
+
+_own = threading.local()
 
 
 def thread_count(threads: int | None) -> int:
@@ -57,7 +63,8 @@ def run(
             if done is not None:
                 done(len(found), len(tasks))
         return found
-    with ThreadPoolExecutor(workers, thread_name_prefix="beamsieve") as pool:
+    rows = BLOCK_ROWS * min(_MOST_BLOCKS, max(1, workers // _FEW_THREADS))
+    with ThreadPoolExecutor(workers, "beamsieve", _begin, (rows,)) as pool:
         try:
             for result in pool.map(work, tasks):
                 found.append(result)
@@ -89,7 +96,17 @@ def pieces(count: int, size: int) -> list[tuple[int, int]]:
     return [(start, min(count, start + size)) for start in range(0, count, size)]
 
 
-def blocks(start: int, stop: int, size: int = BLOCK_ROWS) -> Iterator[tuple[int, int]]:
-    """The runs of at most ``size`` rows from ``start`` to ``stop``."""
+def blocks(start: int, stop: int, size: int | None = None) -> Iterator[tuple[int, int]]:
+    """The runs of at most ``size`` rows (or :func:`block_rows`) from ``start`` to ``stop``."""
+    size = size or block_rows()
     for first in range(start, stop, size):
         yield first, min(stop, first + size)
+
+
+def block_rows() -> int:
+    """How many rows one pass should work on in this thread."""
+    return int(getattr(_own, "rows", BLOCK_ROWS))
+
+
+def _begin(rows: int) -> None:
+    _own.rows = rows

@@ -94,7 +94,7 @@ class Coding:
     ) -> NDArray[np.uint64]:
         """uint64 [n]: the numbers of integers [n, L]; total must be at most 64."""
         keys = np.empty(len(sids), np.uint64) if out is None else out
-        for first, last in parallel.blocks(0, len(sids), 1 << 15):
+        for first, last in parallel.blocks(0, len(sids)):
             key = keys[first:last]
             key[:] = 0
             for level, bits in enumerate(self.bits):

@@ -19,7 +19,7 @@ from beamsieve.catalog.order import Block, SidOrder, WideOrder, lexicographic_or
 
 _BUCKET_BITS = 16
 _SAMPLE = 1 << 17
-_DEAL_ROWS = 1 << 19
+_DEAL_ROWS = 1 << 18
 _PIECE_ROWS = 1 << 16
 _USUAL_PIECES = 128
 _MOST_PIECES = 1 << 12

@@ -102,8 +102,11 @@ def fill_bits(
 
 
 def _rows_before(starts: NDArray[np.integer], gap: int, place: int) -> int:
-    """How many rows have their place before this one; by bisection, as places are not stored."""
-    low, high = 0, len(starts)
+    """How many rows have their place before this one."""
+    if not gap:
+        place = min(place, np.iinfo(starts.dtype).max)
+        return int(np.searchsorted(starts, starts.dtype.type(place)))
+    low, high = 0, len(starts)  # by bisection, as places are not stored
     while low < high:
         middle = (low + high) // 2
         if int(starts[middle]) + gap * middle < place:

@@ -147,7 +147,7 @@ def _starts(level: Level, scan: _Scan) -> tuple[RowStarts, list[parallel.Job]]:
 def _fill_bits(
     starts: NDArray[np.integer], gap: int, bits: NDArray[np.uint64], first: int, last: int
 ) -> None:
-    for begin, end in parallel.blocks(first, last, parallel.BLOCK_ROWS // WORD):
+    for begin, end in parallel.blocks(first, last, parallel.block_rows() // WORD):
         fill_bits(starts, gap, bits, begin, end)
 
 

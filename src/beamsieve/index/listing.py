@@ -19,9 +19,7 @@ from beamsieve.index.sets import Places
 from beamsieve.index.starts import BLOCKS, SPAN, WORD, RowStarts, starts_dtype
 
 _STEP = min(BLOCKS)
-_WORDS = 1 << 9
-"""Words that are unpacked at a time."""
-_PIECE = _WORDS << 4
+_PIECE = 1 << 13
 
 
 class Listing:
@@ -74,7 +72,7 @@ class Listing:
     def _look(self, first: int, last: int) -> None:
         """Note what some words say."""
         widest, earliest, before = 0, -1, -1
-        for start, stop in parallel.blocks(first, last, _WORDS):
+        for start, stop in parallel.blocks(first, last, parallel.block_rows() // WORD):
             octets = self._bits[start:stop].view(np.uint8)
             places = np.flatnonzero(np.unpackbits(octets, bitorder="little").view(np.bool_))
             if not len(places):

@@ -19,7 +19,6 @@ from beamsieve.index.reader import TableReader
 from beamsieve.index.sets import Places, among, ascending, counted
 
 _PART = 1 << 17
-_BLOCK = 1 << 15
 _LOOKUPS = 1 << 12
 
 
@@ -133,7 +132,7 @@ class Merge:
         """What writes :meth:`changed` to ``out``, in any order."""
 
         def write(start: int, stop: int) -> None:
-            for first, last in parallel.blocks(start, stop, _BLOCK):
+            for first, last in parallel.blocks(start, stop):
                 if self.old:
                     sources = self.sources(first, last)
                     np.take(old, sources, axis=0, out=out[first:last], mode="clip")

@@ -37,7 +37,7 @@ class TableReader:
             return starts.bits
         plain = starts.all()
         bits = np.zeros(bit_words(starts.rows, starts.entries, 0), np.uint64)
-        for first, last in parallel.blocks(0, len(bits), parallel.BLOCK_ROWS // WORD):
+        for first, last in parallel.blocks(0, len(bits), parallel.block_rows() // WORD):
             fill_bits(plain, 0, bits, first, last)
         return bits
 

@@ -16,10 +16,16 @@ time, and less is not worth it.
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from beamsieve import parallel
+
+WORD = 64
 _CHUNK = 1 << 16
+_BLOCKS = 8
 _GROUP = 32
 """So many tokens fill whole words, whatever their bits."""
 
@@ -58,24 +64,37 @@ def pack_tokens(
     """
     if first_entry % _GROUP:
         raise ValueError(f"first_entry is {first_entry}; it must be a multiple of {_GROUP}.")
-    for begin in range(0, len(tokens), _CHUNK):
-        part = tokens[begin : begin + _CHUNK]
+    for begin, end in parallel.blocks(0, len(tokens), _BLOCKS * parallel.block_rows()):
         place = (first_entry + begin) // _GROUP * bits
-        words = -(-len(part) * bits // 32)
-        groups = np.zeros((-(-len(part) // _GROUP), _GROUP), np.uint64)
-        groups.reshape(-1)[: len(part)] = part
-        out[place : place + words] = _pack(groups, bits)[:words]
+        words = -(-(end - begin) * bits // 32)
+        out[place : place + words] = _pack(tokens[begin:end], bits)[:words]
 
 
-def _pack(groups: NDArray[np.uint64], bits: int) -> NDArray[np.uint32]:
-    columns = np.ascontiguousarray(groups.T)
-    packed = np.zeros((bits, len(groups)), np.uint32)
+def _pack(tokens: NDArray[np.integer], bits: int) -> NDArray[np.uint32]:
+    """The words that hold these tokens, and perhaps some of zeros.
+
+    Neighbours are joined into units of up to 64 bits first, so that few columns are left: the c-th
+    unit of every 64 tokens, whose place in their words is always the same.
+    """
+    count = -(-len(tokens) // WORD) * WORD
+    unit: NDArray[Any] = np.zeros(count, np.uint32 if bits <= 16 else np.uint64)
+    unit[: len(tokens)] = tokens
+    width = bits
+    while 2 * width <= WORD:
+        if width > 16:
+            unit = unit.astype(np.uint64, copy=False)
+        pairs = unit.reshape(-1, 2)
+        unit = pairs[:, 1] << unit.dtype.type(width)
+        unit |= pairs[:, 0]
+        width *= 2
+    columns = np.ascontiguousarray(unit.reshape(count // WORD, -1).T.astype(np.uint64, copy=False))
+    packed = np.zeros((bits, count // WORD), np.uint64)
     for number, column in enumerate(columns):
-        word, shift = divmod(number * bits, 32)
-        packed[word] |= (column << np.uint64(shift)).astype(np.uint32)
-        if shift + bits > 32:
-            packed[word + 1] |= (column >> np.uint64(32 - shift)).astype(np.uint32)
-    return packed.T.ravel()
+        word, shift = divmod(number * width, WORD)
+        packed[word] |= column << np.uint64(shift)
+        if shift + width > WORD:
+            packed[word + 1] |= column >> np.uint64(WORD - shift)
+    return packed.T.ravel().view(np.uint32)
 
 
 def packed_tokens_at(
