@@ -52,8 +52,12 @@ def load(backend: Backend, index: Index, normalize: Normalize) -> Loaded:
 
 
 def _is_out_of_memory(error: Exception) -> bool:
-    """Whether an allocation failed: Python's own error, or one that an array library names so."""
-    return isinstance(error, MemoryError) or type(error).__name__ == "OutOfMemoryError"
+    """Whether an allocation failed: Python's own error, or one that an array library names so.
+
+    On a CPU, PyTorch raises a RuntimeError that says so.
+    """
+    named = type(error).__name__ == "OutOfMemoryError"
+    return isinstance(error, MemoryError) or named or "can't allocate memory" in str(error)
 
 
 def opened(

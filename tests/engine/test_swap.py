@@ -128,7 +128,14 @@ class OutOfMemoryError(RuntimeError):
     """As PyTorch's and CuPy's are called."""
 
 
-@pytest.mark.parametrize("failure", [MemoryError("no"), OutOfMemoryError("Tried to allocate")])
+@pytest.mark.parametrize(
+    "failure",
+    [
+        MemoryError("no"),
+        OutOfMemoryError("Tried to allocate"),
+        RuntimeError("can't allocate memory"),
+    ],
+)
 def test_a_device_without_room_keeps_the_old_index(watched: Watched, failure: Exception) -> None:
     engine = bs.Engine(an_index(catalog(0), "old"), backend=watched.backend)
     new = an_index(catalog(1), "new")

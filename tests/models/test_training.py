@@ -226,6 +226,14 @@ def test_resuming_without_a_state_starts_anew_and_says_so(tmp_path, caplog):
     assert "training starts anew" in caplog.text
 
 
+def test_resuming_without_the_checkpoint_of_the_best_epoch_is_refused(tmp_path):
+    settings = replace(SETTINGS, epochs=1)
+    train(HISTORIES, INDEX, tmp_path / "m", config=CONFIG, settings=settings)
+    (tmp_path / "m").unlink()
+    with pytest.raises(CheckpointError, match=r"is gone.*best epoch so far is 1"):
+        train(HISTORIES, INDEX, tmp_path / "m", config=CONFIG, settings=settings, resume=True)
+
+
 def test_nothing_to_learn_is_refused(tmp_path):
     with pytest.raises(InputError, match="nothing to learn"):
         train(Histories.from_lists([[], []]), INDEX, tmp_path / "m", config=CONFIG)
@@ -249,6 +257,9 @@ def test_a_loss_that_is_no_number_in_the_first_epoch_leaves_no_checkpoint(tmp_pa
     settings = replace(SETTINGS, learning_rate=1e30, warm_up_steps=1)
     with pytest.raises(TrainingError, match="no checkpoint was written"):
         train(HISTORIES, INDEX, tmp_path / "m", config=CONFIG, settings=settings)
+    one = Histories.from_lists([[1]])  # one step, and nothing held out
+    with pytest.raises(TrainingError, match="A weight is no number behind epoch 1"):
+        train(one, INDEX, tmp_path / "m", config=CONFIG, settings=settings)
     assert list(tmp_path.iterdir()) == []
 
 

@@ -124,7 +124,7 @@ def explain(error: Exception) -> tuple[str, int]:
     if isinstance(error, OSError) and error.strerror:
         where = f"{error.filename}: " if error.filename else ""
         return f"{where}{error.strerror}; check the path, its rights and the free space.", FAILED
-    if isinstance(error, MemoryError):
+    if isinstance(error, MemoryError) or "can't allocate memory" in str(error):  # torch's words
         return "out of memory; use a smaller batch or width, or a machine with more.", FAILED
     kind = type(error).__name__
     return f"unexpected {kind}: {error} (a bug; --debug shows where it comes from)", FAILED

@@ -94,6 +94,8 @@ def train(
     )
     check_regular(output)
     check_device(device)
+    if teacher is None and teacher_share != TrainingSettings.teacher_share:
+        raise typer.BadParameter("there is no --teacher to share", param_hint="--teacher-share")
     try:
         config: ModelConfig | WideConfig
         if model == "wide":

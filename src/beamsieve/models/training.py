@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import torch
 
-from beamsieve.errors import InputError
+from beamsieve.errors import CheckpointError, InputError
 from beamsieve.models.checkpoint import (
     Checkpoint,
     check_fit,
@@ -73,8 +73,8 @@ def train(
 
     Raises:
         InputError: the histories cannot be used, or a setting is out of range.
-        CheckpointError: a file cannot be written, the state to resume is another training's, or
-            the teacher does not fit the index.
+        CheckpointError: a file cannot be written, the state to resume is another training's or its
+            checkpoint is gone, or the teacher does not fit the index.
         TrainingError: the loss is no number any more. The best checkpoint so far, if there is
                 one, stays.
     """
@@ -110,6 +110,11 @@ def train(
             },
         )
         done = state.load() if resume else None
+        if done is not None and done.best_epoch and not path.is_file():
+            raise CheckpointError(
+                f"{path} is gone, and {state.path} goes on from it: the best epoch so far is "
+                f"{done.best_epoch}. Put it back, or train anew without resuming."
+            )
         popular = np.bincount(sequences.items, minlength=len(index.items))
         most = np.argsort(-popular, kind="stable")[:_POPULAR]
         saved = Checkpoint(
