@@ -41,13 +41,15 @@ class Shape:
     dtype: torch.dtype
     widths: tuple[int, ...]
     products: ProductKind = "own"
+    columns: int = 17
+    """Context tokens; above 128, cross-attention takes them in blocks."""
 
     def __str__(self) -> str:
         books, widths = (", ".join(map(str, some)) for some in (self.codebooks, self.widths))
         dtype = str(self.dtype).removeprefix("torch.")
         return (
             f"codebooks {books}; heads of {self.head_width}; {dtype}; widths {widths}; "
-            f"{self.products} products"
+            f"{self.products} products; {self.columns} context tokens"
         )
 
 
@@ -57,7 +59,7 @@ def shapes() -> Iterator[Shape]:
     yield Shape((16_384, 16_384), 64, half, (100, 50))
     yield Shape((40, 30, 20), 128, other, (40, 64, 64))
     yield Shape((16, 12, 8, 12, 8, 6, 8, 9), 64, half, (16, 64, 64, 64, 64, 64, 64, 32))
-    yield Shape((64, 500, 64, 32, 16), 128, half, (64, 100, 128, 64, 50))
+    yield Shape((64, 500, 64, 32, 16), 128, half, (64, 100, 128, 64, 50), columns=300)
     yield Shape((512, 512, 512, 512), 64, other, (512, 300, 128, 77))
     yield Shape((64, 48, 32), 128, half, (64, 64, 64), "float8")
 
@@ -76,7 +78,7 @@ def check(shape: Shape, backend: Any, device: str, *, graphs: bool) -> dict[str,
     config = WideConfig(
         width=128, layers=3, heads=3, head_width=shape.head_width, feed=256, longest=16
     )
-    columns, batch = 17, 6
+    columns, batch = shape.columns, 6
     workload = WideWorkload(batch, config, shape.codebooks, columns, shape.widths, shape.widths)
     model = random_model(workload, device)
     engine = bs.Engine(index, backend=backend)

@@ -90,22 +90,23 @@ def _milliseconds(
     kind: ContextKind, queries: Tensor, keys: Tensor, values: Tensor, lengths: Tensor | None
 ) -> float:
     attend = context_attention(kind)
-    side = torch.cuda.Stream(queries.device)  # type: ignore[no-untyped-call]
-    side.wait_stream(torch.cuda.current_stream(queries.device))
-    with torch.cuda.stream(side):
-        for _ in range(2):
+    with torch.cuda.device_of(queries):  # type: ignore[no-untyped-call]
+        side = torch.cuda.Stream(queries.device)  # type: ignore[no-untyped-call]
+        side.wait_stream(torch.cuda.current_stream(queries.device))
+        with torch.cuda.stream(side):
+            for _ in range(2):
+                attend(queries, keys, values, lengths)
+        torch.cuda.current_stream(queries.device).wait_stream(side)
+        graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(graph):
             attend(queries, keys, values, lengths)
-    torch.cuda.current_stream(queries.device).wait_stream(side)
-    graph = torch.cuda.CUDAGraph()
-    with torch.cuda.graph(graph):
-        attend(queries, keys, values, lengths)
-    times = []
-    for _ in range(12):
-        begin = torch.cuda.Event(enable_timing=True)  # type: ignore[no-untyped-call]
-        end = torch.cuda.Event(enable_timing=True)  # type: ignore[no-untyped-call]
-        begin.record()
-        graph.replay()
-        end.record()
-        end.synchronize()
-        times.append(begin.elapsed_time(end))
-    return float(statistics.median(times[2:]))
+        times = []
+        for _ in range(12):
+            begin = torch.cuda.Event(enable_timing=True)  # type: ignore[no-untyped-call]
+            end = torch.cuda.Event(enable_timing=True)  # type: ignore[no-untyped-call]
+            begin.record()
+            graph.replay()
+            end.record()
+            end.synchronize()
+            times.append(begin.elapsed_time(end))
+        return float(statistics.median(times[2:]))

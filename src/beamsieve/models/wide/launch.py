@@ -49,10 +49,12 @@ def launch(
     stages: int = 3,
     **constants: Any,
 ) -> None:
-    """Start ``programs`` programs of ``kernel`` on the current stream."""
+    """Start ``programs`` programs of ``kernel`` on the current stream of the first argument's
+    device."""
     grid = programs if isinstance(programs, tuple) else (programs,)
     if INTERPRETED:
         with _ALONE:
             kernel[grid](*arguments, **constants)
         return
-    kernel[grid](*arguments, num_warps=warps, num_stages=stages, **constants)
+    with torch.cuda.device_of(arguments[0]):  # type: ignore[no-untyped-call]
+        kernel[grid](*arguments, num_warps=warps, num_stages=stages, **constants)
