@@ -37,9 +37,8 @@ class BeamScorer:
     Args:
         model: in evaluation mode.
         reading: from ``model.read``.
-        kernel: whether the spelling layers' attention runs in a Triton kernel of its own, on a GPU
-            and for a short context such as Deco's. It says the same to rounding; whether it is
-            faster is for the caller to measure.
+        kernel: whether a Deco's decoder runs in Triton kernels of its own but for its products, on
+            a GPU. It says the same to rounding.
 
     Raises:
         InputError: the kernel is asked for and cannot serve; at the first step of a search.
@@ -66,17 +65,16 @@ class BeamScorer:
             device = self._context.first.device
             tokens = as_tensor(beams.tokens, device)
             if self._spelt.count:
-                parents = as_tensor(beams.parents, device).long().clamp(min=0)
+                parents = as_tensor(beams.parents, device)
                 self._spelt.reorder(parents)
                 if self._copies is not None:
                     self._copies.reorder(parents)
             hidden = self._context.first[:, None].expand(-1, tokens.shape[1], -1)
             # One token per step; more only where the search began with a prefix.
             while self._spelt.count < step - 1:
-                # Places without a beam have no token; whatever they are given is never read.
-                codes = tokens[:, :, self._spelt.count].long().clamp(min=0)
+                codes = tokens[:, :, self._spelt.count]
                 if self._copies is not None:
-                    self._copies.append(self._spelt.count, codes)
+                    self._copies.append(self._spelt.count, codes.long().clamp(min=0))
                 hidden = self._spelt.append(codes)
             self._next, self._search = step + 1, search
             head = self.model.heads[step - 1]
@@ -93,6 +91,7 @@ class _Copies:
         self._match: Tensor | None = None  # bool [B, W, T]
 
     def reorder(self, parents: Tensor) -> None:
+        parents = parents.long().clamp(min=0)
         request = torch.arange(len(parents), device=parents.device)[:, None]
         if self._match is not None:
             self._match = self._match[request, parents]

@@ -3,15 +3,21 @@
 from __future__ import annotations
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
+from torch.nn import functional as F  # noqa: N812 - as torch's own documentation names it
 
 from beamsieve.errors import InputError
+from beamsieve.models.deco import Deco
 from beamsieve.models.generator import Context, Generator
 from beamsieve.models.layers import Block
 from beamsieve.models.wide.launch import cdiv, launch, power_of_two, why_not
 
 LONGEST_CONTEXT = 16
 """Keys that every beam of a request shares; more of them are one matrix product per request."""
+_ATTENDED = 128
+"""Values of queries per program of the attention's kernel."""
+_READ = 1024
+"""Values per program of the kernels that read and add."""
 
 
 class SpeltTokens:
@@ -25,12 +31,17 @@ class SpeltTokens:
         self._hidden = None if context.seen is None else ~context.seen[:, None, None]
 
     def reorder(self, parents: Tensor) -> None:
-        """Put the beams into the order of parents int64 [B, W]."""
+        """Put the beams into the order of parents [B, W]; -1 where there is no beam."""
+        parents = parents.long().clamp(min=0)
         request = torch.arange(len(parents), device=parents.device)[:, None]
         self._own = [kept[request, parents] for kept in self._own]
 
     def append(self, codes: Tensor) -> Tensor:
-        """Read one more code per beam, int64 [B, W]; the states [B, W, e] behind it."""
+        """Read one more code per beam, [B, W]; the states [B, W, e] behind it.
+
+        Places without a beam have code -1; whatever is read for them is never used.
+        """
+        codes = codes.long().clamp(min=0)
         x = self._model.token(self.count, codes, self._context)
         for layer, block in enumerate(self._model.spelling):
             # Each beam is a sequence of one token: [B, W, heads, 1, e / heads].
@@ -66,56 +77,108 @@ class SpeltTokens:
 
 
 class SpeltByKernel(SpeltTokens):
-    """The same in one kernel per layer and token, which also puts the beams into their order."""
+    """The same, of a Deco, with what stands between the products in kernels of its own."""
 
-    def __init__(self, model: Generator, context: Context) -> None:
+    def __init__(self, model: Deco, context: Context) -> None:
         super().__init__(model, context)
+        self._deco = model
         self._parents: Tensor | None = None
 
     def reorder(self, parents: Tensor) -> None:
-        """Put the beams into the order of parents int64 [B, W]: when the next token is read."""
+        """Put the beams into the order of parents [B, W]: when the next token is read."""
         self._parents = parents.contiguous()
 
     def append(self, codes: Tensor) -> Tensor:
-        """Read one more code per beam, int64 [B, W]; the states [B, W, e] behind it."""
+        """Read one more code per beam, [B, W]; the states [B, W, e] behind it."""
         if self._parents is None:
             self._parents = torch.arange(codes.shape[1], device=codes.device).repeat(len(codes), 1)
-        hidden = super().append(codes)
+        layers = [*self._deco.spelling]
+        norms = [*(block.attention_norm for block in layers[1:]), self._deco.spelling_norm]
+        x, normed = self._read(codes, layers[0].attention_norm)
+        for layer, (block, norm) in enumerate(zip(layers, norms, strict=True)):
+            mixed = self._mix(layer, block, block.queries_keys_values(normed))
+            normed = _added(x, block.attention_out(mixed), block.feed_norm)
+            normed = _added(x, block.feed_out(F.gelu(block.feed_in(normed))), norm)
+        self.count += 1
         self._parents = None
-        return hidden
+        return normed
 
-    def _attend(self, layer: int, block: Block, x: Tensor) -> Tensor:
+    def _read(self, codes: Tensor, norm: nn.Module) -> tuple[Tensor, Tensor]:
+        """What the decoder reads for codes [B, W], [B, W, e], and its norm."""
+        from beamsieve.models.spelling_kernel import read_codes
+
+        table = self._deco.prefix_codes[self.count].weight
+        place = self._deco.spelling_positions.weight[self._deco.config.concepts + self.count]
+        e = table.shape[1]
+        x = table.new_empty((*codes.shape, e))
+        normed = torch.empty_like(x)
+        launch(
+            read_codes,
+            cdiv(codes.numel(), _rows(e)),
+            *(codes, table, place, norm.weight, norm.bias, x, normed),
+            *(codes.numel(), codes.shape[1], codes.stride(0), codes.stride(1), e**0.5),
+            E=e,
+            ROWS=_rows(e),
+            EPSILON=norm.eps,
+        )
+        return x, normed
+
+    def _mix(self, layer: int, block: Block, product: Tensor) -> Tensor:
+        """[B, W, e]: attention of product [B, W, 3 * e], the beams brought into their order."""
         from beamsieve.models.spelling_kernel import spell_attention
 
-        product = block.queries_keys_values(block.attention_norm(x))
+        assert self._parents is not None
         batch, width, whole = product.shape
         heads, size = block.heads, whole // 3 // block.heads
-        mixed: Tensor = product.new_empty((batch, width, heads, 1, size))
+        mixed = product.new_empty((batch, width, heads * size))
         own = product.new_empty((batch, width, self.count + 1, 2, heads * size))
         keys, values = self._context.keys[layer], self._context.values[layer]
         # Values may lie otherwise than keys only if someone else made them.
         values = values if values.stride() == keys.stride() else values.contiguous()
         keys = keys if values.stride() == keys.stride() else keys.contiguous()
         before = self._own[layer] if self.count else own
-        rows = max(1, 128 // (heads * size))
+        rows = power_of_two(max(1, _ATTENDED // (heads * size)))
         launch(
             spell_attention,
             cdiv(batch * width, rows),
             *(product, before, self._parents, keys, values, mixed, own),
             *(batch * width, width, before.shape[1], size**-0.5),
             *(keys.stride(0), keys.stride(1), keys.stride(2)),
-            warps=4 if heads * size >= 128 else 2,
+            warps=4 if rows * heads * size >= 128 else 2,
             T=self.count + 1,
             C=keys.shape[2],
             H=heads,
             D=size,
-            ROWS=power_of_two(rows),
+            ROWS=rows,
         )
         if self.count:
             self._own[layer] = own
         else:
             self._own.append(own)
         return mixed
+
+
+def _added(x: Tensor, more: Tensor, norm: nn.Module) -> Tensor:
+    """x [B, W, e] gets ``more`` added in its place; the norm of the sum."""
+    from beamsieve.models.spelling_kernel import add_norm
+
+    e = x.shape[-1]
+    count = x.numel() // e
+    normed = torch.empty_like(x)
+    launch(
+        add_norm,
+        cdiv(count, _rows(e)),
+        *(x, more.contiguous(), norm.weight, norm.bias, normed, count),
+        E=e,
+        ROWS=_rows(e),
+        EPSILON=norm.eps,
+    )
+    return normed
+
+
+def _rows(width: int) -> int:
+    """Rows of so many values that one program reads."""
+    return power_of_two(max(1, _READ // width))
 
 
 def spelt_tokens(model: Generator, context: Context, kernel: bool) -> SpeltTokens:
@@ -129,6 +192,7 @@ def spelt_tokens(model: Generator, context: Context, kernel: bool) -> SpeltToken
     reason = _why_not(model, context)
     if reason:
         raise InputError(f"The spelling kernel cannot serve: {reason}.")
+    assert isinstance(model, Deco)
     return SpeltByKernel(model, context)
 
 
@@ -136,8 +200,10 @@ def _why_not(model: Generator, context: Context) -> str:
     reason = why_not(context.first.device)
     if reason:
         return reason
-    if context.seen is not None or context.keys[0].shape[2] > LONGEST_CONTEXT:
-        return f"the context is longer than {LONGEST_CONTEXT} keys, or of several lengths"
+    if not isinstance(model, Deco) or context.seen is not None:
+        return "it is for a Deco, whose context is short and all of it seen"
+    if context.keys[0].shape[2] > LONGEST_CONTEXT:
+        return f"the context is longer than {LONGEST_CONTEXT} keys"
     heads, size = context.keys[0].shape[1], context.keys[0].shape[3]
     if heads & (heads - 1) or size & (size - 1) or size < 8 or heads * size > 1024:
         return f"{heads} heads of {size} values are no powers of two, or too many"

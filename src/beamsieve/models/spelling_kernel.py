@@ -1,4 +1,9 @@
-"""Attention of spelt tokens as one Triton kernel; its law is ``SpeltTokens`` of ``spelling``."""
+"""Spelt tokens in Triton's kernels; their law is ``SpeltTokens`` of ``spelling``.
+
+A light decoder's products are small, and what stands between them costs as much. Of a token and
+layer four products and a GELU stay PyTorch's; the rest is three kernels: what is read and its norm,
+attention with the beams' order, and what is added with the norm after it.
+"""
 
 # Kernels are written in Triton's language, whose values have no Python types.
 # mypy: disable-error-code="no-untyped-def,no-untyped-call,untyped-decorator,no-any-return"
@@ -9,6 +14,58 @@ import triton
 import triton.language as tl
 
 LOG2_E = tl.constexpr(1.4426950408889634)
+
+
+@triton.jit
+def _normed(x, gain, bias, at, E: tl.constexpr, EPSILON: tl.constexpr):
+    """Layer normalisation of rows x [_, E] in float32."""
+    centred = x - (tl.sum(x, 1) / E)[:, None]
+    spread = tl.sum(centred * centred, 1) / E
+    scaled = centred * (1.0 / tl.sqrt(spread + EPSILON))[:, None]
+    weight = tl.load(gain + at).to(tl.float32)[None, :]
+    return scaled * weight + tl.load(bias + at).to(tl.float32)[None, :]
+
+
+@triton.jit(do_not_specialize=["N", "W", "REQUEST_STRIDE", "BEAM_STRIDE"])
+def read_codes(
+    codes, table, place, gain, bias, x, normed,
+    N, W, REQUEST_STRIDE, BEAM_STRIDE, scale,
+    E: tl.constexpr, ROWS: tl.constexpr, EPSILON: tl.constexpr,
+):  # fmt: skip
+    """x [N, E] = (table[code] + place) * scale, and its norm.
+
+    codes [N / W, W] lie by two strides.
+    """
+    r = (tl.program_id(0) * ROWS + tl.arange(0, ROWS)).to(tl.int64)
+    at = tl.arange(0, E)
+    inside = r < N
+    code = tl.load(codes + r // W * REQUEST_STRIDE + r % W * BEAM_STRIDE, mask=inside, other=0)
+    code = tl.maximum(code.to(tl.int64), 0)  # a place without a beam has token -1
+    read = tl.load(table + code[:, None] * E + at[None, :]).to(tl.float32)
+    read = (read + tl.load(place + at).to(tl.float32)[None, :]) * scale
+    read = read.to(x.dtype.element_ty)
+    here = r[:, None] * E + at[None, :]
+    tl.store(x + here, read, mask=inside[:, None])
+    result = _normed(read.to(tl.float32), gain, bias, at, E, EPSILON)
+    tl.store(normed + here, result.to(normed.dtype.element_ty), mask=inside[:, None])
+
+
+@triton.jit(do_not_specialize=["N"])
+def add_norm(
+    x, more, gain, bias, normed, N,
+    E: tl.constexpr, ROWS: tl.constexpr, EPSILON: tl.constexpr,
+):  # fmt: skip
+    """x [N, E] += more [N, E], and the norm of the sum."""
+    r = (tl.program_id(0) * ROWS + tl.arange(0, ROWS)).to(tl.int64)
+    at = tl.arange(0, E)
+    inside = (r < N)[:, None]
+    here = r[:, None] * E + at[None, :]
+    total = tl.load(x + here, mask=inside, other=0.0).to(tl.float32)
+    total += tl.load(more + here, mask=inside, other=0.0).to(tl.float32)
+    total = total.to(x.dtype.element_ty)
+    tl.store(x + here, total, mask=inside)
+    result = _normed(total.to(tl.float32), gain, bias, at, E, EPSILON)
+    tl.store(normed + here, result.to(normed.dtype.element_ty), mask=inside)
 
 
 @triton.jit(do_not_specialize=["N", "W", "W_BEFORE"])
@@ -43,7 +100,8 @@ def spell_attention(
     sums = v.to(tl.float32)
     row = request * W_BEFORE
     if T > 1:
-        row += tl.load(parents + r, mask=r < N, other=0)
+        # A place without a beam has parent -1; whatever it reads is never used.
+        row += tl.maximum(tl.load(parents + r, mask=r < N, other=0), 0)
     for j in tl.static_range(T - 1):
         there = row[:, None] * ((T - 1) * 2 * E) + j * 2 * E + at
         k = tl.load(before + there, mask=inside, other=0.0)
