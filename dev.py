@@ -68,7 +68,8 @@ def set_up():
             raise SystemExit(1)
     STAMP.unlink(missing_ok=True)
     pip = [str(SCRIPTS / "python"), "-m", "pip", "install", "--quiet"]
-    pip += ["--disable-pip-version-check", "--constraint", "constraints.txt"]
+    # Bytecode is made at the first import, of what is imported: most of torch never is.
+    pip += ["--disable-pip-version-check", "--no-compile", "--constraint", "constraints.txt"]
     installed = subprocess.run([*pip, "--editable", ".[dev]"], cwd=ROOT, stdout=sys.stderr)
     if installed.returncode != 0:
         say("the installation failed, as pip says above; mend that and run the command again.")
@@ -97,7 +98,8 @@ def test(options):
         return run("pytest", *options, **threads)
     worst = run("pytest", "-n", workers, **threads)
     for backend in CONFORMANCE:
-        worst = run("beamsieve", "conformance", backend, "--quick") or worst
+        shared = ("--quick", "--processes", workers)
+        worst = run("beamsieve", "conformance", backend, *shared) or worst
     return worst
 
 
