@@ -1,14 +1,14 @@
 """Sending a host array through two buffers in turns: one is filled while the other is copied.
 
-What a buffer is and how it is copied is the backend's; nothing here needs a GPU or an array library
-besides NumPy.
+Every thread that fills has its own share of both buffers and its own run of the array, so that it
+waits for its own copies alone. What a buffer is and how it is copied is the backend's; nothing here
+needs a GPU or an array library besides NumPy.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from itertools import pairwise
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,9 +20,10 @@ AT_ONCE_BYTES = 1 << 20
 FILLERS = 4
 """Threads that fill a buffer: one alone is slower than the bus."""
 
-Copy = Callable[[int, int, int], Callable[[], object]]
-"""``copy(number, first, count)`` starts copying the first ``count`` bytes of buffer ``number`` to
-the bytes from ``first`` on, and returns what waits until the buffer may be filled again."""
+Copy = Callable[[int, int, int, int], Callable[[], object]]
+"""``copy(number, place, first, count)`` starts copying ``count`` bytes of buffer ``number``, from
+``place`` on, to the bytes from ``first`` on of what is sent; and returns what waits until they may
+be written again. Several threads call it."""
 
 
 def send(
@@ -33,25 +34,25 @@ def send(
     Args:
         octets: uint8 [n], what to send.
         buffers: uint8 [size] each, of one size.
-        copy: how a filled buffer is copied.
-        fillers: how many threads fill one.
+        copy: how what was filled is copied.
+        fillers: how many threads fill.
     """
-    waits: list[Callable[[], object] | None] = [None] * len(buffers)
-    size = len(buffers[0])
-    with ThreadPoolExecutor(fillers) as pool:
-        for turn, first in enumerate(range(0, len(octets), size)):
-            part, number = octets[first : first + size], turn % len(buffers)
+    share = max(1, len(buffers[0]) // fillers)
+    run = -(-len(octets) // fillers)
+
+    def work(filler: int) -> None:
+        waits: list[Callable[[], object] | None] = [None] * len(buffers)
+        place, last = filler * share, min(len(octets), (filler + 1) * run)
+        for turn, first in enumerate(range(filler * run, last, share)):
+            part, number = octets[first : min(last, first + share)], turn % len(buffers)
             before = waits[number]
             if before is not None:
                 before()  # its last copy has left the buffer
-            _fill(buffers[number][: len(part)], part, pool, fillers)
-            waits[number] = copy(number, first, len(part))
+            np.copyto(buffers[number][place : place + len(part)], part)
+            waits[number] = copy(number, place, first, len(part))
 
-
-def _fill(
-    buffer: NDArray[np.uint8], part: NDArray[np.uint8], pool: ThreadPoolExecutor, fillers: int
-) -> None:
-    """Copy ``part`` into ``buffer``, in equal runs side by side."""
-    cuts = np.linspace(0, len(part), fillers + 1).astype(int).tolist()
-    runs = [slice(first, last) for first, last in pairwise(cuts)]
-    list(pool.map(lambda run: np.copyto(buffer[run], part[run]), runs))
+    if fillers == 1:
+        work(0)
+        return
+    with ThreadPoolExecutor(fillers) as pool:
+        list(pool.map(work, range(fillers)))

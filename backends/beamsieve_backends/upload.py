@@ -60,9 +60,9 @@ class Uploader:
         octets = array.reshape(-1).view(np.uint8)
         target = found.view(-1).view(torch.uint8)
 
-        def copy(number: int, first: int, count: int) -> Callable[[], object]:
+        def copy(number: int, place: int, first: int, count: int) -> Callable[[], object]:
             with torch.cuda.stream(self._stream):
-                part = self.buffers[number][:count]
+                part = self.buffers[number][place : place + count]
                 target[first : first + count].copy_(part, non_blocking=True)
                 event: Any = torch.cuda.Event()  # type: ignore[no-untyped-call]
                 event.record(self._stream)

@@ -7,7 +7,8 @@
 buffers; of filling the buffers alone; of copying them alone; and the first over the larger of the
 others. ``decode``: whole searches per second without an upload and with one that begins again and
 again beside them, in turns. ``swap``: bytes on the device before and after replacements under eight
-decoding threads, and what a replacement says that the device has no room for.
+decoding threads (``device``: all that the driver has given out; ``bytes``: what torch holds of it),
+and what a replacement says that the device has no room for.
 """
 
 from __future__ import annotations
@@ -31,7 +32,8 @@ from beamsieve.catalog import Catalog
 from beamsieve.engine import Engine
 from beamsieve.errors import BackendError
 from beamsieve.index import Index
-from beamsieve_backends.upload import Uploader, fill
+from beamsieve_backends.two_buffers import send
+from beamsieve_backends.upload import Uploader
 from beamsieve_bench.catalogs import MANY, many_sids
 
 HIDDEN = 64
@@ -51,9 +53,8 @@ def measure_upload(
     ]
 
     def fill_alone() -> None:
-        with ThreadPoolExecutor(fillers) as pool:
-            for number, (first, last) in enumerate(parts):
-                fill(buffers[number % 2].numpy()[: last - first], octets[first:last], pool, fillers)
+        held = [buffer.numpy() for buffer in buffers]
+        send(octets, held, lambda number, place, first, count: lambda: None, fillers)
 
     def copy_alone() -> None:
         for number, (first, last) in enumerate(parts):
@@ -107,15 +108,19 @@ class Decoder:
 
     def per_second(self, seconds: float, graph: bool) -> float:
         """Searches per second, over so many seconds."""
-        torch.cuda.synchronize()
+        self.search(graph).count.tolist()
         began, count = time.perf_counter(), 0
         while time.perf_counter() - began < seconds:
-            self.search(graph)
+            beams = self.search(graph)
             count += 1
             if count % 8 == 0:  # no long queue, in which an upload would not be felt
-                torch.cuda.synchronize()
-        torch.cuda.synchronize()
+                beams.count.tolist()  # waits for the search's own stream, and not for the upload
+        beams.count.tolist()
         return count / (time.perf_counter() - began)
+
+
+Way = tuple[int, int]
+"""Threads that fill, and MiB of a buffer."""
 
 
 def measure_decode(
@@ -123,46 +128,59 @@ def measure_decode(
     array: NDArray[Any],
     device: torch.device,
     graph: bool,
+    way: Way | None,
     turns: int = 6,
     seconds: float = 1.0,
 ) -> dict[str, Any]:
-    """Searches per second without and with an upload beside them, in turns."""
+    """Searches per second without and with an upload beside them, in turns.
+
+    Uploads go ``way``; None leaves them to the driver, which has buffers of its own.
+    """
     for _ in range(3):
         decoder.search(graph)
+    uploader = None if way is None else Uploader(device, way[1] << 20, way[0])
+    held = np.require(array, requirements="W")  # torch warns of what it cannot write
     alone, beside = [], []
-    uploaded = 0
+    uploaded, lasted = 0, 0.0
+
+    def upload(stop: threading.Event) -> int:
+        torch.cuda.set_device(device)
+        stream: Any = torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
+        done = 0
+        with torch.cuda.stream(stream):
+            while not stop.is_set():
+                if uploader is None:
+                    torch.from_numpy(held).to(device)
+                else:
+                    uploader.upload(array)
+                done += array.nbytes
+        return done
+
     for _ in range(turns):
         alone.append(decoder.per_second(seconds, graph))
-        stop = threading.Event()
-        uploader = Uploader(device)
-
-        def work(stop: threading.Event = stop, uploader: Uploader = uploader) -> int:
-            torch.cuda.set_device(device)
-            done = 0
-            while not stop.is_set():
-                uploader.upload(array)
-                done += array.nbytes
-            return done
-
+        stop, began = threading.Event(), time.perf_counter()
         with ThreadPoolExecutor(1) as pool:
-            running = pool.submit(work)
+            running = pool.submit(upload, stop)
             beside.append(decoder.per_second(seconds, graph))
             stop.set()
             uploaded += running.result()
+        lasted += time.perf_counter() - began
     return {
         "what": "decode",
         "graph": graph,
+        "fillers": None if way is None else way[0],
+        "chunk_mib": None if way is None else way[1],
         "alone": alone,
         "beside": beside,
         "loss": 1 - statistics.median(beside) / statistics.median(alone),
-        "uploaded_bytes": uploaded,
+        "uploaded_gigabytes_per_second": uploaded / lasted / 1e9,
     }
 
 
 def measure_swaps(
-    one: Index, other: Index, backend: str, device: torch.device, swaps: int = 20
+    one: Index, other: Index, large: Index, backend: str, device: torch.device, swaps: int = 20
 ) -> dict[str, Any]:
-    """Bytes on the device before and after, and the refusal of an index without room."""
+    """Bytes on the device before and after, and the refusal of a large index without room."""
     engine = Engine(one, backend=backend)
     prints = {one.fingerprint, other.fingerprint}
 
@@ -190,27 +208,36 @@ def measure_swaps(
         torch.cuda.synchronize()
         return torch.cuda.memory_allocated(device), searches
 
-    before, _ = swapped(2)  # the libraries' own workspaces are there from now on
+    def taken() -> int:
+        free, whole = torch.cuda.mem_get_info(device)
+        return whole - free
+
+    swapped(2)  # the libraries' own workspaces are there from now on
+    held_before, before = taken(), torch.cuda.memory_allocated(device)
     after, searches = swapped(swaps - swaps % 2)
+    held_after = taken()
     torch.cuda.empty_cache()
     free, _ = torch.cuda.mem_get_info(device)
-    filler = torch.empty(free - (8 << 20), dtype=torch.uint8, device=device)
+    filler = torch.empty(free - (6 << 20), dtype=torch.uint8, device=device)
     held = torch.cuda.memory_allocated(device)
     refusal = None
     try:
-        engine.replace(other)
+        engine.replace(large)
     except BackendError as error:
         refusal = str(error)
     gc.collect()
     left = torch.cuda.memory_allocated(device)
     still = engine.index is one
     del filler
+    torch.cuda.empty_cache()
     Decoder(engine, 2, 16, device).search()
     return {
         "what": "swap",
         "backend": backend,
         "swaps": swaps,
         "searches": searches,
+        "device_before": held_before,
+        "device_after": held_after,
         "bytes_before": before,
         "bytes_after": after,
         "refusal": refusal,
@@ -242,6 +269,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--items", type=int, default=1_000_000)
     parser.add_argument("--batch", type=int, default=32)
     parser.add_argument("--width", type=int, default=128)
+    parser.add_argument(
+        "--ways",
+        nargs="*",
+        default=["4x16"],
+        help="of the uploads beside a decode: threads x MiB of a buffer; driver: the driver's own",
+    )
     parser.add_argument("--swaps", type=int, default=0)
     parser.add_argument("--turns", type=int, default=6, help="without and with an upload")
     parser.add_argument("--seconds", type=float, default=1.0, help="of each turn")
@@ -257,20 +290,27 @@ def main(arguments: Sequence[str] | None = None) -> int:
         for fillers in options.fillers:
             show(measure_upload(array, device, chunk << 20, fillers))
     backends = options.backend or []
+    ways = [None if way == "driver" else _way(way) for way in options.ways]
     if backends:
         index = an_index(options.items, 0)
         for backend in backends:
             engine = Engine(index, backend=backend)
             decoder = Decoder(engine, options.batch, options.width, device)
             graph = options.graph and engine.capabilities.graph
-            show(
-                {"backend": backend}
-                | measure_decode(decoder, array, device, graph, options.turns, options.seconds)
-            )
+            for way in ways:
+                found = measure_decode(
+                    decoder, array, device, graph, way, options.turns, options.seconds
+                )
+                show({"backend": backend} | found)
             if options.swaps:
-                other = an_index(options.items // 2, 1)
-                show(measure_swaps(index, other, backend, device, options.swaps))
+                other, large = an_index(options.items // 2, 1), an_index(options.items * 4, 2)
+                show(measure_swaps(index, other, large, backend, device, options.swaps))
     return 0
+
+
+def _way(text: str) -> Way:
+    fillers, mib = text.split("x")
+    return int(fillers), int(mib)
 
 
 if __name__ == "__main__":

@@ -17,16 +17,19 @@ def test_every_byte_arrives_though_copies_are_late(size: int, fillers: int) -> N
     buffers = [np.zeros(size, np.uint8) for _ in range(2)]
     late: list[Callable[[], object]] = []
 
-    def copy(number: int, first: int, count: int) -> Callable[[], object]:
-        """Copies when it is waited for, and not before."""
+    def copy(number: int, place: int, first: int, count: int) -> Callable[[], object]:
+        """Copies when it is waited for the first time, and not before."""
+        left = [True]
 
         def wait() -> None:
-            arrived[first : first + count] = buffers[number][:count]
+            if left:
+                left.clear()
+                arrived[first : first + count] = buffers[number][place : place + count]
 
         late.append(wait)
         return wait
 
     send(octets, buffers, copy, fillers)
-    for wait in late[-2:]:
+    for wait in late:
         wait()
     assert np.array_equal(arrived, octets)

@@ -37,10 +37,13 @@ def to_device(array: NDArray[Any]) -> Any:
     memory = [cupy.cuda.alloc_pinned_memory(size) for _ in range(2)]
     buffers = [np.frombuffer(pinned, np.uint8, size) for pinned in memory]
 
-    def copy(number: int, first: int, count: int) -> Callable[[], object]:
-        (found.data + first).copy_from_host_async(buffers[number].ctypes.data, count, stream)
-        event = cupy.cuda.Event(disable_timing=True)
-        event.record(stream)
+    starts = [buffer.ctypes.data for buffer in buffers]
+
+    def copy(number: int, place: int, first: int, count: int) -> Callable[[], object]:
+        with found.device:  # each thread has a current device of its own
+            (found.data + first).copy_from_host_async(starts[number] + place, count, stream)
+            event = cupy.cuda.Event(disable_timing=True)
+            event.record(stream)
         wait: Callable[[], object] = event.synchronize
         return wait
 
