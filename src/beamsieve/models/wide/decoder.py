@@ -148,13 +148,10 @@ class WideDecoder:
         scorer, alone = self._scorer(size)
         device = self.weights.device
         with alone:
-            alone.wait(device)
             scorer.load(context.to(device), real.to(device))
-            beams = self.engine.search(
+            return self.engine.search(
                 scorer, self.widths, batch=size, requests=asked, graph=self._graph
             )
-            alone.done(device)
-        return beams
 
     def decode(
         self,
@@ -183,32 +180,27 @@ class WideDecoder:
                 made = WideScorer(
                     self.weights, size, self.widths, self.columns, own=own, context=context
                 )
-                self._scorers[size] = (made, _OneSearch())
+                self._scorers[size] = (made, _OneSearch(self.weights.device))
             return self._scorers[size]
 
 
 class _OneSearch:
     """One search at a time in a scorer's buffers: of the host's threads, and of a GPU's streams."""
 
-    def __init__(self) -> None:
+    def __init__(self, device: torch.device) -> None:
+        self._device = device
         self._lock = threading.Lock()
         self._done: torch.cuda.Event | None = None
 
     def __enter__(self) -> None:
         self._lock.acquire()
+        if self._done is not None:  # the caller's stream goes on behind the search before
+            torch.cuda.current_stream(self._device).wait_event(self._done)
 
     def __exit__(self, *_: object) -> None:
+        if self._device.type == "cuda":
+            self._done = torch.cuda.current_stream(self._device).record_event(self._done)
         self._lock.release()
-
-    def wait(self, device: torch.device) -> None:
-        """The caller's stream goes on behind the search before, which another may have begun."""
-        if self._done is not None:
-            torch.cuda.current_stream(device).wait_event(self._done)
-
-    def done(self, device: torch.device) -> None:
-        """The caller's stream has the search."""
-        if device.type == "cuda":
-            self._done = torch.cuda.current_stream(device).record_event(self._done)
 
 
 def _tensors(context: Any, lengths: Any) -> tuple[Tensor, Tensor | None]:
