@@ -239,6 +239,8 @@ def _saved(job: tuple[str, Path | None, Path]) -> tuple[Path, tuple[float, ...]]
     if not finished.is_file():
         source = read_source(workload, data)
         source.index.save(path.with_suffix(".safetensors"))
-        np.save(path.with_suffix(".npy"), source.sids)
+        aside = path.with_suffix(f".{os.getpid()}.npy")  # others may be making the same
+        np.save(aside, source.sids)
+        aside.replace(path.with_suffix(".npy"))
         finished.write_text(json.dumps(source.shares), "utf-8")
     return path, tuple(json.loads(finished.read_text("utf-8")))
