@@ -122,15 +122,29 @@ class Call:
         return int(self.beams.tokens.shape[-1]) + 1
 
     @property
+    def share(self) -> int:
+        """How many candidates a program that finishes a request ranks: few, if few programs then
+        keep the GPU busy."""
+        for own in (32, 128):
+            if self.B * cdiv(self.W + self.slack, own) <= 2 * PROCESSORS:
+                return own
+        return 512
+
+    @property
     def finishers(self) -> int:
         """How many programs finish a request; each finds the same, and writes its own share."""
-        return max(1, min(cdiv(self.W, TUNING["finish_few"]["OWN"]), PROCESSORS // self.B))
+        return cdiv(self.W + self.slack, self.share)
 
     def finish(self, held: int) -> dict[str, Any]:
         """The block shapes of a kernel that ranks and writes, and holds so many numbers before."""
-        shape = dict(TUNING["finish_few" if self.W <= 128 else "finish_many"])
-        shape["warps"] = max(shape["warps"], min(16, held // shape.pop("held_by_warp")))
-        return shape | {"T_UP": max(8, power_of_two(self.t))}
+        shape = TUNING["finish"]
+        own = self.share
+        return {
+            "OWN": own,
+            "OTHERS": shape["ranked"] // own,
+            "warps": min(16, max(shape["warps"], held // shape["held_by_warp"])),
+            "T_UP": max(8, power_of_two(self.t)),
+        }
 
     def _new_beams(self) -> NewBeams:
         """All in one piece of memory, so that one copy keeps them."""
@@ -170,10 +184,10 @@ class Call:
 
     def write(self, kept: Kept) -> NewBeams:
         """Rank what is left by many programs, and write the new beams."""
-        B, W = self.B, self.W
+        B = self.B
         shape = dict(TUNING["rank"])
         launch(
-            write_best, (B, cdiv(max(kept.typical, W), shape["OWN"])), kept.keys, kept.scores,
+            write_best, (B, cdiv(kept.typical, shape["OWN"])), kept.keys, kept.scores,
             kept.count, *self.writing(self.child), kept.capacity,
             T_UP=max(8, power_of_two(self.t)), **shape,
         )  # fmt: skip

@@ -38,22 +38,72 @@ def log_mass(peak, mass):
     return reference, tl.where(total > 0.0, tl.log(total), 0.0)
 
 
+@triton.jit
+def _keys_of(
+    scores, cell_best, tile_peak, tile_sum, tops, log_sums, b, m, beams, M, tiles,
+    TILES_UP: tl.constexpr, CELLS: tl.constexpr,
+):  # fmt: skip
+    """int32 [beams, cells] of request b: the key of each cell's largest; normalizers written."""
+    tile = tl.arange(0, TILES_UP)
+    cell = tl.arange(0, TILES_UP * CELLS)
+    there = (m < M)[:, None] & (tile < tiles)[None, :]
+    at = tile.to(tl.int64)[None, :] * beams + (b * M + m)[:, None]
+    peak = tl.load(tile_peak + at, mask=there, other=float("-inf"))
+    mass = tl.load(tile_sum + at, mask=there, other=0.0)
+    at = cell.to(tl.int64)[None, :] * beams + (b * M + m)[:, None]
+    there = (m < M)[:, None] & (cell < tiles * CELLS)[None, :]
+    best = tl.load(cell_best + at, mask=there, other=float("-inf"))
+    top, log_sum = log_mass(peak, mass)
+    tl.store(tops + b * M + m, top, mask=m < M)
+    tl.store(log_sums + b * M + m, log_sum, mask=m < M)
+    score = tl.load(scores + b * M + m, mask=m < M, other=float("-inf"))
+    key = ordered(usable(score[:, None] + ((best - top[:, None]) - log_sum[:, None])))
+    return tl.where((m < M)[:, None], key, LOWEST)
+
+
+@triton.jit(do_not_specialize=["beams", "M", "tiles"])
+def key_cells(
+    scores, cell_best, tile_peak, tile_sum, tops, log_sums, keys, beams, M, tiles,
+    TILES_UP: tl.constexpr, CELLS: tl.constexpr, TOGETHER: tl.constexpr,
+    BEAM_BLOCK: tl.constexpr, BEAMS_UP: tl.constexpr, PDL: tl.constexpr,
+):  # fmt: skip
+    """Where one program cannot hold all cells: normalizers and keys, BEAM_BLOCK beams a program.
+
+    Args:
+        keys: out, int32 [B, LISTED, BEAMS_UP]; TOGETHER cells count as one, so that a beam has
+            LISTED = TILES_UP * CELLS / TOGETHER. The others as in :func:`choose_cells`.
+    """
+    if PDL:
+        tl.extra.cuda.gdc_wait()
+        tl.extra.cuda.gdc_launch_dependents()
+    LISTED: tl.constexpr = TILES_UP * CELLS // TOGETHER
+    b = tl.program_id(0).to(tl.int64)
+    m = tl.program_id(1) * BEAM_BLOCK + tl.arange(0, BEAM_BLOCK)
+    key = _keys_of(
+        scores, cell_best, tile_peak, tile_sum, tops, log_sums, b, m, beams, M, tiles, TILES_UP,
+        CELLS,
+    )  # fmt: skip
+    if TOGETHER > 1:
+        key = tl.max(tl.reshape(key, (BEAM_BLOCK, LISTED, TOGETHER)), 2)
+    to = (b * LISTED + tl.arange(0, LISTED))[None, :] * BEAMS_UP + m[:, None]
+    tl.store(keys + to, key, mask=(m < BEAMS_UP)[:, None])
+
+
 @triton.jit(do_not_specialize=["beams", "M", "W", "SLACK", "tiles"])
 def choose_cells(
     scores, cell_best, tile_peak, tile_sum,
-    tops, log_sums, keys, cell_list, cell_count, threshold, group_count, candidate_count,
+    tops, log_sums, cell_list, cell_count, threshold, group_count, candidate_count,
     beams, M, W, SLACK, tiles,
-    TILES_UP: tl.constexpr, CELLS: tl.constexpr, TOGETHER: tl.constexpr,
-    BEAM_BLOCK: tl.constexpr, BEAMS_UP: tl.constexpr, PDL: tl.constexpr,
+    TILES_UP: tl.constexpr, CELLS: tl.constexpr, LISTED: tl.constexpr, BEAMS_UP: tl.constexpr,
+    KEYED: tl.constexpr, PDL: tl.constexpr,
 ):  # fmt: skip
     """Normalizers, and the list of the W to W + SLACK cells that can hold one of the W best.
 
     Args:
-        scores: float32 [B, M]; tile_*: [tiles, B * M]; cell_best: [tiles * CELLS, B * M].
-        tops, log_sums: out, float32 [B, M]; the normalizer in two parts.
-        keys: workspace, int32 [B, LISTED, BEAMS_UP], where BEAM_BLOCK is below BEAMS_UP.
-        cell_list: out, int32 [B, W + SLACK]; ``m * LISTED + cell``, where TOGETHER cells count as
-            one and LISTED = TILES_UP * CELLS / TOGETHER is how many a beam has.
+        scores: float32 [B, M]; tile_*: [tiles, B * M]; cell_best: [tiles * CELLS, B * M], or, if
+            KEYED, what :func:`key_cells` wrote.
+        tops, log_sums: out, float32 [B, M]; the normalizer in two parts; not if KEYED.
+        cell_list: out, int32 [B, W + SLACK]; ``m * LISTED + cell``.
         cell_count: out, int32 [B]; threshold: out, float32 [B], no better candidate is left out.
         group_count, candidate_count: out, int32 [B]; set to 0 for the kernels that come next.
     """
@@ -63,41 +113,16 @@ def choose_cells(
     b = tl.program_id(0).to(tl.int64)
     tl.store(group_count + b, 0)
     tl.store(candidate_count + b, 0)
-    LISTED: tl.constexpr = TILES_UP * CELLS // TOGETHER
-    tile = tl.arange(0, TILES_UP)
-    cell = tl.arange(0, TILES_UP * CELLS)
-    listed = tl.arange(0, LISTED)
-    for begin in range(0, M, BEAM_BLOCK):
-        m = begin + tl.arange(0, BEAM_BLOCK)
-        there = (m < M)[:, None] & (tile < tiles)[None, :]
-        at = tile.to(tl.int64)[None, :] * beams + (b * M + m)[:, None]
-        peak = tl.load(tile_peak + at, mask=there, other=float("-inf"))
-        mass = tl.load(tile_sum + at, mask=there, other=0.0)
-        at = cell.to(tl.int64)[None, :] * beams + (b * M + m)[:, None]
-        best = tl.load(
-            cell_best + at,
-            mask=(m < M)[:, None] & (cell < tiles * CELLS)[None, :],
-            other=float("-inf"),
-        )
-        top, log_sum = log_mass(peak, mass)
-        tl.store(tops + b * M + m, top, mask=m < M)
-        tl.store(log_sums + b * M + m, log_sum, mask=m < M)
-        score = tl.load(scores + b * M + m, mask=m < M, other=float("-inf"))
-        if TOGETHER > 1:
-            best = tl.max(tl.reshape(best, (BEAM_BLOCK, LISTED, TOGETHER)), 2)
-        key = ordered(usable(score[:, None] + ((best - top[:, None]) - log_sum[:, None])))
-        key = tl.where((m < M)[:, None], key, LOWEST)
-        if BEAM_BLOCK == BEAMS_UP:
-            _list_best(key, b, W, SLACK, cell_list, cell_count, threshold, LISTED, BEAMS_UP)
-        else:
-            to = (b * LISTED + listed)[None, :] * BEAMS_UP + m[:, None]
-            tl.store(keys + to, key)
-    if BEAM_BLOCK != BEAMS_UP:
-        tl.debug_barrier()
-        m = tl.arange(0, BEAMS_UP)
-        at = (b * LISTED + listed)[None, :] * BEAMS_UP + m[:, None]
-        all_keys = tl.load(keys + at, mask=(m < M)[:, None], other=LOWEST)
-        _list_best(all_keys, b, W, SLACK, cell_list, cell_count, threshold, LISTED, BEAMS_UP)
+    m = tl.arange(0, BEAMS_UP)
+    if KEYED:
+        at = (b * LISTED + tl.arange(0, LISTED))[None, :] * BEAMS_UP + m[:, None]
+        key = tl.load(cell_best + at, mask=(m < M)[:, None], other=LOWEST)
+    else:
+        key = _keys_of(
+            scores, cell_best, tile_peak, tile_sum, tops, log_sums, b, m, beams, M, tiles, TILES_UP,
+            CELLS,
+        )  # fmt: skip
+    _list_best(key, b, W, SLACK, cell_list, cell_count, threshold, LISTED, BEAMS_UP)
 
 
 @triton.jit

@@ -5,8 +5,8 @@ from __future__ import annotations
 import torch
 
 from beamsieve_backends.triton_slots.call import Call, Kept, NewBeams
-from beamsieve_backends.triton_slots.choose import choose_cells
-from beamsieve_backends.triton_slots.finish import finish_cells, finish_tokens
+from beamsieve_backends.triton_slots.choose import choose_cells, key_cells
+from beamsieve_backends.triton_slots.finish import finish_tokens
 from beamsieve_backends.triton_slots.launch import INTERPRETED, cdiv, launch, power_of_two
 from beamsieve_backends.triton_slots.project import row_bitmaps, split_rows, statistics
 from beamsieve_backends.triton_slots.revisit import list_groups, score_groups, settle_candidates
@@ -15,7 +15,6 @@ from beamsieve_backends.triton_slots.targeting import (
     permitted_tokens_sparse,
 )
 from beamsieve_backends.triton_slots.tuning import (
-    CELLS_HELD,
     GROUP,
     HELD,
     LIMIT,
@@ -23,8 +22,6 @@ from beamsieve_backends.triton_slots.tuning import (
     PROCESSORS,
     TOGETHER,
     TUNING,
-    WRITTEN,
-    WRITTEN_IN_ALL,
     coarse,
     columns_of,
     warps_for,
@@ -44,11 +41,8 @@ def full(call: Call) -> NewBeams:
         if call.over_kept:
             bitmap, call.by_row = call.kept, 0
     guided = call.has_bonus or call.has_nudge
-    cells = power_of_two(M) * power_of_two(V)
     if not guided and coarse(M) * columns_of(V) <= HELD:
         return _all_held(call, bitmap, words)
-    if not guided and cells <= WRITTEN and call.B * M * V <= WRITTEN_IN_ALL:
-        return _written(call, bitmap, words)
     return _revisited(call, bitmap, words)
 
 
@@ -76,13 +70,9 @@ def _permitted(call: Call, words: int) -> torch.Tensor:
 def _bitmaps(call: Call, words: int) -> torch.Tensor:
     table = call.table
     bitmaps = call.empty(call.B * call.M, words, dtype=torch.int32)
-    block = 64 if words <= 64 else 256
-    entries = 16 if table.typical_degree > 2 and table.entries >= 1 << 16 else 2
-    each = max(1, 8192 // (block * entries))
     launch(
-        row_bitmaps, (cdiv(call.B * call.M, each),), call.beams.rows, call.finished,
-        *table.starts, table.tokens, table.token_bits, bitmaps, call.B * call.M, words,
-        WORD_BLOCK=block, BEAMS=each, ENTRIES=entries,
+        row_bitmaps, (call.B * call.M,), call.beams.rows, call.finished, *table.starts,
+        table.tokens, table.token_bits, bitmaps, words, WORD_BLOCK=64, ENTRIES=64, warps=2,
     )  # fmt: skip
     return bitmaps
 
@@ -178,33 +168,6 @@ def _all_held(call: Call, bitmap: torch.Tensor, words: int) -> NewBeams:
     return call.new
 
 
-def _written(call: Call, bitmap: torch.Tensor, words: int) -> NewBeams:
-    B, M, V, W = call.B, call.M, call.V, call.W
-    held = power_of_two(M) * power_of_two(V)
-    cell = max(TUNING["cell"]["few" if held <= 1 << 18 else "many"], held // CELLS_HELD)
-    tile = max(_tile(call), cell)
-    cells = tile // cell
-    logits, best, peak, mass = _statistics(call, bitmap, words, tile, 1, cells)
-    tiles = len(peak)
-    beams_up, tiles_up = power_of_two(M), power_of_two(tiles)
-    if M <= 64 and coarse(M, 8) * coarse(tiles, 8) * cells <= HELD:
-        beams_up, tiles_up = coarse(M, 8), coarse(tiles, 8)
-    most = W + call.slack
-    capacity = most * cell
-    tops, log_sums = call.empty(B, M), call.empty(B, M)
-    cell_list = call.empty(B, most, dtype=torch.int32)
-    candidates = call.empty(B, capacity, dtype=torch.int64)
-    launch(
-        finish_cells, (B, call.finishers), call.beams.scores, best, peak, mass, logits, tops,
-        log_sums, cell_list, candidates, torch.empty_like(candidates),
-        *call.writing(call.child), call.slack,
-        B * M, tiles, logits.shape[-1], capacity, most,
-        TILES_UP=tiles_up, CELLS=cells, CELL=cell, BEAMS_UP=beams_up,
-        GATHER=2048 if W <= 128 else 4096, **call.finish(beams_up * tiles_up * cells),
-    )  # fmt: skip
-    return call.new
-
-
 def _revisited(call: Call, bitmap: torch.Tensor, words: int) -> NewBeams:
     B, M, W = call.B, call.M, call.W
     tile = _tile(call)
@@ -226,12 +189,20 @@ def _revisited(call: Call, bitmap: torch.Tensor, words: int) -> NewBeams:
     cell_list = call.empty(B, most, dtype=torch.int32)
     cell_count, group_count, count = (call.empty(B, dtype=torch.int32) for _ in range(3))
     beam_block = max(1, min(beams_up, HELD // (tiles_up * cells)))
+    keys = best
+    whole = beam_block == beams_up
+    if not whole:
+        keys = call.empty(B, listed, beams_up, dtype=torch.int32)
+        launch(
+            key_cells, (B, cdiv(M, beam_block)), call.beams.scores, best, peak, mass, tops,
+            log_sums, keys, B * M, M, tiles, TILES_UP=tiles_up, CELLS=cells, TOGETHER=together,
+            BEAM_BLOCK=beam_block, BEAMS_UP=beams_up, warps=warps_for(HELD),
+        )  # fmt: skip
     launch(
-        choose_cells, (B,), call.beams.scores, best, peak, mass, tops, log_sums,
-        call.empty(B, listed, beams_up, dtype=torch.int32), cell_list, cell_count, threshold,
-        group_count, count, B * M, M, W, call.slack, tiles,
-        TILES_UP=tiles_up, CELLS=cells, TOGETHER=together, BEAM_BLOCK=beam_block,
-        BEAMS_UP=beams_up, warps=warps_for(beams_up * listed),
+        choose_cells, (B,), call.beams.scores, keys, peak, mass, tops, log_sums, cell_list,
+        cell_count, threshold, group_count, count, B * M, M, W, call.slack, tiles,
+        TILES_UP=tiles_up, CELLS=cells, LISTED=listed, BEAMS_UP=beams_up, KEYED=not whole,
+        warps=warps_for(beams_up * listed),
     )  # fmt: skip
     limit = LIMIT * W + 8
     group_list = call.empty(B, limit, dtype=torch.int32)
@@ -272,4 +243,4 @@ def _revisited(call: Call, bitmap: torch.Tensor, words: int) -> NewBeams:
         limit, workspace, of_beam, each, BLOCK=4096,
         **{**known, "warps": 8, "registers": None},
     )  # fmt: skip
-    return call.write(Kept(keys, scores, count, capacity, W))
+    return call.write(Kept(keys, scores, count, capacity, W + W // 2))

@@ -100,6 +100,62 @@ def row_start(array, bits, exceptions, kind, shift, gap, row, mask):
 
 
 @triton.jit
+def _lowest_one(word):
+    """The place of the lowest set bit of an int64 that is not 0."""
+    return ones((word & -word) - 1)
+
+
+@triton.jit
+def row_bounds(array, bits, exceptions, kind, shift, gap, row, mask):
+    """int64, int64: the first entry of each row and of the one behind it; 0 where masked.
+
+    Arguments as of :func:`row_start`. Of SAMPLED, the next set bit tells where the next row begins,
+    so that both take the loads of one.
+    """
+    found = row
+    behind = row + 1
+    if kind == SAMPLED:
+        left = row & ((1 << shift) - 1)
+        sample = tl.load(array + (row >> shift), mask=mask, other=0).to(tl.int64)
+        regular = mask & (sample >= 0)
+        place = tl.where(regular, sample, 0)
+        at = place >> 6
+        shifted = place & 63
+        first = tl.load(bits + at, mask=regular, other=0)
+        second = tl.load(bits + at + 1, mask=regular, other=0)
+        third = tl.load(bits + at + 2, mask=regular, other=0)
+        first = (first >> shifted) << shifted
+        count = ones(first)
+        in_second = left >= count
+        rest = tl.where(in_second, left - count, left)
+        count = tl.where(in_second, ones(second), 1 << 20)
+        in_third = rest >= count
+        rest = tl.where(in_third, rest - count, rest)
+        word = tl.where(in_third, third, tl.where(in_second, second, first))
+        base = tl.where(in_third, 128, tl.where(in_second, 64, 0))
+        bit = _place_of_one(word, rest)
+        found = (at << 6) + base + bit - gap * row
+        above = (((word >> bit) >> 1) << bit) << 1
+        next_word = tl.where(in_third, 0, tl.where(in_second, third, second))
+        last_word = tl.where(in_second | in_third, 0, third)
+        word = tl.where(above != 0, above, tl.where(next_word != 0, next_word, last_word))
+        further = tl.where(above != 0, 0, tl.where(next_word != 0, 64, 128))
+        behind = (at << 6) + base + further + _lowest_one(word) - gap * (row + 1)
+        listed = tl.where(regular, 0, ((-1 - sample) << shift) + left)
+        plainly = mask & (sample < 0)
+        other = tl.load(exceptions + listed, mask=plainly, other=0).to(tl.int64)
+        found = tl.where(plainly, other, found)
+        unknown = mask & (plainly | (word == 0))
+        if tl.max(unknown.to(tl.int32), 0) != 0:
+            more = row_start(array, bits, exceptions, kind, shift, gap, row + 1, unknown)
+            behind = tl.where(unknown, more, behind)
+    elif kind != IDENTITY:
+        found = tl.load(array + row, mask=mask, other=0).to(tl.int64)
+        behind = tl.load(array + row + 1, mask=mask, other=0).to(tl.int64)
+    return tl.where(mask, found, 0), tl.where(mask, behind, 0)
+
+
+@triton.jit
 def token_at(tokens, token_bits, entry, mask):
     """int32: the token of each entry (int64); 0 where masked.
 

@@ -14,51 +14,39 @@ from __future__ import annotations
 import triton
 import triton.language as tl
 
-from beamsieve_backends.triton_slots.lookup import row_start, token_at
+from beamsieve_backends.triton_slots.lookup import row_bounds, token_at
 from beamsieve_backends.triton_slots.ordering import usable
 
 
-@triton.jit(
-    do_not_specialize=["start_kind", "start_shift", "start_gap", "token_bits", "beams", "words"]
-)
+@triton.jit(do_not_specialize=["start_kind", "start_shift", "start_gap", "token_bits", "words"])
 def row_bitmaps(
     rows, finished, start_array, start_bits, start_exceptions, start_kind, start_shift, start_gap,
-    tokens, token_bits, bitmaps, beams, words,
-    WORD_BLOCK: tl.constexpr, BEAMS: tl.constexpr, ENTRIES: tl.constexpr, PDL: tl.constexpr,
+    tokens, token_bits, bitmaps, words,
+    WORD_BLOCK: tl.constexpr, ENTRIES: tl.constexpr, PDL: tl.constexpr,
 ):  # fmt: skip
-    """Write each beam's row of a sparse table as a bitmap: int32 [beams, words].
-
-    Tokens of a row are distinct, so the sum of their bits is their union.
-    """
+    """Write each beam's row of a sparse table as a bitmap, int32 [beams, words]: one beam a
+    program."""
     if PDL:
         tl.extra.cuda.gdc_wait()
         tl.extra.cuda.gdc_launch_dependents()
-    beam = tl.program_id(0).to(tl.int64) * BEAMS + tl.arange(0, BEAMS)
-    row = tl.load(rows + beam, mask=beam < beams, other=-1)
-    live = (row >= 0) & (tl.load(finished + beam, mask=beam < beams, other=0) == 0)
-    start = row_start(
+    beam = tl.program_id(0).to(tl.int64)
+    bitmaps += beam * words
+    for begin in range(0, words, WORD_BLOCK):
+        word = begin + tl.arange(0, WORD_BLOCK)
+        tl.store(bitmaps + word, tl.zeros((WORD_BLOCK,), tl.int32), mask=word < words)
+    row = tl.load(rows + beam) + tl.zeros((1,), tl.int64)
+    live = (row >= 0) & (tl.load(finished + beam) == 0)
+    start, end = row_bounds(
         start_array, start_bits, start_exceptions, start_kind, start_shift, start_gap, row, live
     )
-    end = row_start(
-        start_array, start_bits, start_exceptions, start_kind, start_shift, start_gap, row + 1, live
-    )
-    degree = end - start
-    most = tl.max(degree).to(tl.int32)
-    for word_begin in range(0, words, WORD_BLOCK):
-        word = word_begin + tl.arange(0, WORD_BLOCK)
-        bits = tl.zeros((BEAMS, WORD_BLOCK), tl.int32)
-        for begin in range(0, most, ENTRIES):
-            number = begin + tl.arange(0, ENTRIES)
-            inside = number[None, :] < degree[:, None]
-            token = token_at(tokens, token_bits, start[:, None] + number[None, :], inside)
-            here = inside[:, :, None] & ((token >> 5)[:, :, None] == word[None, None, :])
-            bit = tl.full((BEAMS, ENTRIES), 1, tl.int32) << (token & 31)
-            bits += tl.sum(tl.where(here, bit[:, :, None], 0), 1)
-        tl.store(
-            bitmaps + beam[:, None] * words + word[None, :],
-            bits,
-            mask=(beam < beams)[:, None] & (word < words)[None, :],
-        )
+    start, end = tl.sum(start), tl.sum(end)
+    tl.debug_barrier()
+    for begin in range(start, end, ENTRIES):
+        entry = begin + tl.arange(0, ENTRIES).to(tl.int64)
+        inside = entry < end
+        token = token_at(tokens, token_bits, entry, inside)
+        bit = tl.full((ENTRIES,), 1, tl.int32) << (token & 31)
+        tl.atomic_or(bitmaps + (token >> 5), bit, mask=inside, sem="relaxed")
 
 
 @triton.jit(do_not_specialize=["x_rows", "y_rows"])

@@ -12,7 +12,12 @@ from __future__ import annotations
 import triton
 import triton.language as tl
 
-from beamsieve_backends.triton_slots.lookup import rank_in_row, row_start, token_at
+from beamsieve_backends.triton_slots.lookup import (
+    rank_in_row,
+    row_bounds,
+    row_start,
+    token_at,
+)
 from beamsieve_backends.triton_slots.ordering import (
     DEAD,
     LARGEST_ID,
@@ -65,7 +70,7 @@ def rank_and_write(
     start_array, start_bits, start_exceptions, start_kind, start_shift, start_gap,
     tokens, token_bits, bitmaps, ranks, rank_mask, words, rank_words, child, search_steps,
     next_array, next_bits, next_exceptions, next_kind, next_shift, next_gap, leaf_first,
-    first_entry, tile_starts, slots_each, tile_size,
+    first_entry, unit_starts, slots_each,
     out_tokens, out_scores, out_keys, out_rows, out_parents, out_finished, out_count,
     M, V, W, T, last, ragged,
     T_UP: tl.constexpr, OWN: tl.constexpr, OTHERS: tl.constexpr,
@@ -80,111 +85,111 @@ def rank_and_write(
             and rank) or SPARSE (a search in the row's tokens, ``search_steps`` halvings).
         next_*: the next table's row starts, and leaf_first, int64 [entries], each entry's first
             leaf, where semantic IDs are of several lengths (``ragged``).
-        first_entry: int64 [B, M], tile_starts int32 [B, M + 1]: see ``slots``.
+        first_entry: int64 [B, M], unit_starts int32 [B, M + 1]: see ``slots``.
         last: whether this is the last table.
     """
     lane = tl.arange(0, OWN)
     against = tl.arange(0, OTHERS)
     t = tl.arange(0, T_UP)
+    nothing = tl.full((), NOTHING, tl.int64) | LARGEST_ID
+    alive = 0
     for first in range(begin, n, stride):
         i = first + lane
         mine = tl.load(keys + i, mask=i < n, other=NOTHING)
-        better = tl.zeros((OWN, OTHERS), tl.int32)
-        for other_first in range(0, n, OTHERS):
-            at = other_first + against
-            other = tl.load(keys + at, mask=at < n, other=NOTHING)
-            better += (other[None, :] > mine[:, None]).to(tl.int32)
-        rank = tl.sum(better, 1)
         ordered_key = (mine >> 32).to(tl.int32)
-        keep = (i < n) & (rank < W) & (ordered_key > DEAD)
+        live = (i < n) & (ordered_key > DEAD)
         identity = ((mine & LARGEST_ID) ^ LARGEST_ID).to(tl.int32)
-        parent = tl.where(keep, identity // V, 0)
-        token = tl.where(keep, identity % V, 0)
-        row = tl.load(rows + b * M + parent, mask=keep, other=0)
-        done = tl.load(finished + b * M + parent, mask=keep, other=0) != 0
-        step_from = keep & (done == 0)
+        parent = tl.where(live, identity // V, 0)
+        token = tl.where(live, identity % V, 0)
+        # All look-ups come before the counting, which they need not wait for.
+        row = tl.load(rows + b * M + parent, mask=live, other=0)
+        done = tl.load(finished + b * M + parent, mask=live, other=0) != 0
+        past = tl.load(
+            history + (b * M + parent)[:, None] * (T - 1) + t[None, :],
+            mask=live[:, None] & (t < T - 1)[None, :],
+            other=0,
+        )
+        key = unordered(ordered_key)
+        score = key
+        if has_scores != 0:
+            score = tl.load(scores + i, mask=live, other=0.0)
+        step_from = live & (done == 0)
         entry = row
         if child == BY_SLOT:
             slot = tl.load(slots + i, mask=step_from, other=0)
-            begins = tl.load(tile_starts + b * (M + 1) + parent, mask=step_from, other=0)
-            later = slots_each + slot - M * slots_each - begins * tile_size
-            of_row = tl.where(slot < M * slots_each, slot - parent * slots_each, later)
+            begins = tl.load(unit_starts + b * (M + 1) + parent, mask=step_from, other=0)
+            own = M * slots_each
+            of_row = tl.where(
+                slot < own, slot - parent * slots_each, slot - own + (1 - begins) * slots_each
+            )
             entry = tl.load(first_entry + b * M + parent, mask=step_from, other=0)
             entry += of_row.to(tl.int64)
-        else:
+        elif child == DENSE:
             entry = row_start(
                 start_array, start_bits, start_exceptions, start_kind, start_shift, start_gap, row,
                 step_from,
             )  # fmt: skip
-            if child == DENSE:
-                entry += rank_in_row(
-                    bitmaps, ranks, rank_mask, words, rank_words, row, token, step_from
-                )
-            else:
-                low = entry
-                high = row_start(
-                    start_array, start_bits, start_exceptions, start_kind, start_shift, start_gap,
-                    row + 1, step_from,
-                )  # fmt: skip
-                for _ in range(search_steps):
-                    middle = (low + high) // 2
-                    searching = step_from & (low < high)
-                    less = searching & (token_at(tokens, token_bits, middle, searching) < token)
-                    low = tl.where(less, middle + 1, low)
-                    high = tl.where(searching & (less == 0), middle, high)
-                entry = low
+            entry += rank_in_row(
+                bitmaps, ranks, rank_mask, words, rank_words, row, token, step_from
+            )
+        else:
+            low, high = row_bounds(
+                start_array, start_bits, start_exceptions, start_kind, start_shift, start_gap, row,
+                step_from,
+            )  # fmt: skip
+            for _ in range(search_steps):
+                middle = (low + high) // 2
+                searching = step_from & (low < high)
+                less = searching & (token_at(tokens, token_bits, middle, searching) < token)
+                low = tl.where(less, middle + 1, low)
+                high = tl.where(searching & (less == 0), middle, high)
+            entry = low
         ends = step_from & (last != 0)
         if ragged != 0:
             ends = step_from
             if last == 0:
-                opens = row_start(
+                opens, closes = row_bounds(
                     next_array, next_bits, next_exceptions, next_kind, next_shift, next_gap, entry,
                     step_from,
-                )  # fmt: skip
-                closes = row_start(
-                    next_array, next_bits, next_exceptions, next_kind, next_shift, next_gap,
-                    entry + 1, step_from,
                 )  # fmt: skip
                 ends = step_from & (opens == closes)
             leaf = tl.load(leaf_first + entry, mask=ends, other=0)
             entry = tl.where(ends, leaf, entry)
         entry = tl.where(done, row, entry)
 
+        better = tl.zeros((OWN, OTHERS), tl.int32)
+        living = tl.zeros((OTHERS,), tl.int32)
+        for other_first in range(0, n, OTHERS):
+            at = other_first + against
+            other = tl.load(keys + at, mask=at < n, other=NOTHING)
+            better += (other[None, :] > mine[:, None]).to(tl.int32)
+            living += (other > nothing).to(tl.int32)
+        rank = tl.sum(better, 1)
+        alive = tl.sum(living)
+
+        keep = live & (rank < W)
         where = b * W + rank
-        key = unordered(ordered_key)
-        score = key
-        if has_scores != 0:
-            score = tl.load(scores + i, mask=keep, other=0.0)
         tl.store(out_keys + where, key, mask=keep)
         tl.store(out_scores + where, score, mask=keep)
         tl.store(out_rows + where, entry, mask=keep)
         tl.store(out_parents + where, parent.to(tl.int64), mask=keep)
         tl.store(out_finished + where, (ends | done).to(tl.int8), mask=keep)
-        past = tl.load(
-            history + (b * M + parent)[:, None] * (T - 1) + t[None, :],
-            mask=keep[:, None] & (t < T - 1)[None, :],
-            other=0,
-        )
         newest = tl.where(done, -1, token).to(tl.int32)
         line = tl.where((t == T - 1)[None, :], newest[:, None], past)
         where = where[:, None] * T + t[None, :]
         tl.store(out_tokens + where, line, mask=keep[:, None] & (t < T)[None, :])
 
     if begin == 0:
-        alive = 0
-        for first in range(0, n, OWN):
-            here = tl.load(keys + first + lane, mask=first + lane < n, other=NOTHING)
-            alive += tl.sum(((here >> 32).to(tl.int32) > DEAD).to(tl.int32))
         kept = tl.minimum(alive, W)
         tl.store(out_count + b, kept.to(tl.int64))
         for first in range(kept, W, OWN):
             place = first + lane
             empty = place < W
             where = b * W + place
-            nothing = tl.full((OWN,), float("-inf"), tl.float32)
+            no_score = tl.full((OWN,), float("-inf"), tl.float32)
             minus_one = tl.full((OWN,), -1, tl.int64)
-            tl.store(out_keys + where, nothing, mask=empty)
-            tl.store(out_scores + where, nothing, mask=empty)
+            tl.store(out_keys + where, no_score, mask=empty)
+            tl.store(out_scores + where, no_score, mask=empty)
             tl.store(out_rows + where, minus_one, mask=empty)
             tl.store(out_parents + where, minus_one, mask=empty)
             tl.store(out_finished + where, tl.zeros((OWN,), tl.int8), mask=empty)
@@ -222,7 +227,7 @@ def write_best(
         start_array, start_bits, start_exceptions, start_kind, start_shift, start_gap,
         tokens, token_bits, bitmaps, ranks, rank_mask, words, rank_words, child, search_steps,
         next_array, next_bits, next_exceptions, next_kind, next_shift, next_gap, leaf_first,
-        rows, rows, 0, 0,
+        rows, rows, 0,
         out_tokens, out_scores, out_keys, out_rows, out_parents, out_finished, out_count,
         M, V, W, T, last, ragged, T_UP, OWN, OTHERS,
     )  # fmt: skip

@@ -1,9 +1,9 @@
 """Selective projection: only the valid tokens of each beam, their head rows read in place.
 
-Beam m's first ``slots_each`` valid tokens have slots of its own, ``m * slots_each`` and on, so they
-need no search and no compaction. What a row has beyond them lies in tiles of ``tile_size`` slots
-behind those of all beams, and programs of their own score the tiles: a wide row costs what its own
-tokens cost, and nobody waits for it. A second kernel then normalises, and chooses.
+Beam m's first SLOTS valid tokens have the slots of unit m, so they need no search and no
+compaction. What a row has beyond them lies in further units of SLOTS behind those of all beams, so
+that work follows the sum of the degrees: a wide row costs what its own tokens cost, and nobody
+waits for it. One kernel finds the tokens, one scores them, one normalises and chooses.
 """
 
 # Kernels are written in Triton's language, whose values have no Python types.
@@ -13,123 +13,140 @@ from __future__ import annotations
 import triton
 import triton.language as tl
 
-from beamsieve_backends.triton_slots.lookup import row_start, token_at, token_of_rank
+from beamsieve_backends.triton_slots.lookup import row_bounds, token_at, token_of_rank
 from beamsieve_backends.triton_slots.ordering import NOTHING, best_from, packed, usable
 from beamsieve_backends.triton_slots.rank import BY_SLOT, rank_and_write
 from beamsieve_backends.triton_slots.targeting import permitted
 
-
-@triton.jit
-def _candidates_of(
-    rows, finished, start_array, start_bits, start_exceptions, start_kind, start_shift, start_gap,
-    m, inside,
-):  # fmt: skip
-    """First entry (a finished beam's: its leaf), number of candidates, whether finished, row."""
-    row = tl.load(rows + m, mask=inside, other=-1)
-    done = (row >= 0) & (tl.load(finished + m, mask=inside, other=0) != 0)
-    live = (row >= 0) & (done == 0)
-    start = row_start(
-        start_array, start_bits, start_exceptions, start_kind, start_shift, start_gap, row, live
-    )
-    end = row_start(
-        start_array, start_bits, start_exceptions, start_kind, start_shift, start_gap, row + 1, live
-    )
-    return tl.where(done, row, start), tl.where(done, 1, (end - start).to(tl.int32)), done, row
+EMPTY = tl.constexpr(-1)
+"""In place of a token: there is none."""
+FEW = tl.constexpr(32)
+"""A beam with more further units than this has a wide row."""
+NOBODY = tl.constexpr(1 << 30)
+FINISHED = tl.constexpr(-2)
+"""In place of a token: the beam is finished, and goes on as it is."""
 
 
 @triton.jit
-def _score(
-    hidden, head, bias, logits, tokens, token_bits, bitmaps, ranks, rank_mask, words, rank_words,
-    has_bias, row, passed, first, degree, done, beam, slot, V, D,
-    EVEN: tl.constexpr, BLOCK_K: tl.constexpr, HAS_LOGITS: tl.constexpr, DENSE: tl.constexpr,
+def _tokens(
+    tokens, token_bits, bitmaps, ranks, rank_mask, words, rank_words, row, first, rank, real,
+    DENSE: tl.constexpr,
 ):  # fmt: skip
-    """Logits and tokens [n, slots] of n runs of entries: of which ``row``, behind how many others
-    (``passed``), their ``first``, their length ``degree``, whose ``beam``. -inf where there is
-    none; 0, with the token 0, for a finished beam."""
-    inside = slot[None, :] < degree[:, None]
-    real = _real(degree, done, slot)
-    rank = passed[:, None] + slot[None, :].to(tl.int64)
+    """The tokens [n, slots] of n rows that so many others (``rank``) come before."""
+    rank = rank.to(tl.int64)
     if DENSE:
         lines = row[:, None] + tl.zeros(rank.shape, tl.int64)
-        token = token_of_rank(bitmaps, ranks, rank_mask, words, rank_words, lines, rank, real)
-    else:
-        token = token_at(tokens, token_bits, first[:, None] + rank, real)
-    token = tl.where(real, token, 0)
-    if HAS_LOGITS:
-        logit = tl.load(logits + beam[:, None] * V + token, mask=real, other=0.0).to(tl.float32)
-    else:
-        logit = tl.zeros(token.shape, tl.float32)
-        at_head = token.to(tl.int64) * D
-        for begin in range(0, D, BLOCK_K):
-            k = begin + tl.arange(0, BLOCK_K)
-            used = degree > 0
-            if EVEN:
-                h = tl.load(hidden + beam[:, None] * D + k[None, :], mask=used[:, None], other=0.0)
-                w = tl.load(
-                    head + at_head[:, :, None] + k[None, None, :], mask=real[:, :, None], other=0.0
-                )
-            else:
-                h = tl.load(
-                    hidden + beam[:, None] * D + k[None, :],
-                    mask=used[:, None] & (k < D)[None, :],
-                    other=0.0,
-                )
-                w = tl.load(
-                    head + at_head[:, :, None] + k[None, None, :],
-                    mask=real[:, :, None] & (k < D)[None, None, :],
-                    other=0.0,
-                )
-            logit += tl.sum(h.to(tl.float32)[:, None, :] * w.to(tl.float32), 2)
-        if has_bias != 0:
-            logit += tl.load(bias + token, mask=real, other=0.0)
-    return tl.where(real, usable(logit), tl.where(inside, 0.0, float("-inf"))), token
-
-
-@triton.jit
-def _real(degree, done, slot):
-    """Which slots hold a token."""
-    return (slot[None, :] < degree[:, None]) & (done == 0)[:, None]
-
-
-@triton.jit
-def _share(logit):
-    """Largest logit of each line, and the sum of exp(logit - largest)."""
-    peak = tl.max(logit, 1)
-    reference = tl.where(peak == float("-inf"), 0.0, peak)
-    return peak, tl.sum(tl.exp(logit - reference[:, None]), 1)
+        return token_of_rank(bitmaps, ranks, rank_mask, words, rank_words, lines, rank, real)
+    return token_at(tokens, token_bits, first[:, None] + rank, real)
 
 
 @triton.jit(do_not_specialize=[
-    "start_kind", "start_shift", "start_gap", "token_bits", "has_bias", "M", "V", "CAPACITY",
-    "TILE_CAPACITY", "wide_from", "rank_mask", "words", "rank_words", "has_parts", "segments",
-    "bit_words", "has_sets", "batch", "over_kept",
+    "start_kind", "start_shift", "start_gap", "token_bits", "rank_mask", "words", "rank_words", "M",
+    "CAPACITY", "UNIT_CAPACITY",
+])  # fmt: skip
+def find_slots(
+    rows, finished,
+    start_array, start_bits, start_exceptions, start_kind, start_shift, start_gap,
+    tokens, token_bits, bitmaps, ranks, rank_mask, words, rank_words,
+    slot_tokens, first_entry, degrees, unit_starts, unit_beam, M, CAPACITY, UNIT_CAPACITY,
+    SLOTS: tl.constexpr, BEAMS_UP: tl.constexpr, UNITS: tl.constexpr, DENSE: tl.constexpr,
+    PDL: tl.constexpr,
+):  # fmt: skip
+    """The tokens of all slots of a request; one program each.
+
+    Args:
+        slot_tokens: out, int32 [B, CAPACITY]; EMPTY where there is none, FINISHED in the first slot
+            of a finished beam. first_entry: out, int64 [B, M]; a finished beam's leaf.
+        degrees: workspace, int32 [B, M].
+        unit_starts: out, int32 [B, M + 1]; the further units of the beams before each.
+        unit_beam: out, int32 [B, UNIT_CAPACITY]; whose each further unit is.
+    """
+    if PDL:
+        tl.extra.cuda.gdc_wait()
+        tl.extra.cuda.gdc_launch_dependents()
+    b = tl.program_id(0).to(tl.int64)
+    rows += b * M
+    first_entry += b * M
+    degrees += b * M
+    unit_starts += b * (M + 1)
+    unit_beam += b * UNIT_CAPACITY
+    slot_tokens += b * CAPACITY
+    m = tl.arange(0, BEAMS_UP)
+    inside = m < M
+    row = tl.load(rows + m, mask=inside, other=-1)
+    done = (row >= 0) & (tl.load(finished + b * M + m, mask=inside, other=0) != 0)
+    live = (row >= 0) & (done == 0)
+    first, end = row_bounds(
+        start_array, start_bits, start_exceptions, start_kind, start_shift, start_gap, row, live
+    )
+    degree = (end - first).to(tl.int32)
+    further = tl.where(degree > SLOTS, (degree - 1) // SLOTS, 0)
+    ends = tl.cumsum(further, 0)
+    total = tl.sum(further)
+    tl.store(first_entry + m, tl.where(done, row, first), mask=inside)
+    tl.store(degrees + m, degree, mask=inside)
+    tl.store(unit_starts + m, ends - further, mask=inside)
+    tl.store(unit_starts + M, total)
+    slot = tl.arange(0, SLOTS)
+    real = slot[None, :] < degree[:, None]
+    rank = slot[None, :] + tl.zeros((BEAMS_UP, SLOTS), tl.int32)
+    token = _tokens(
+        tokens, token_bits, bitmaps, ranks, rank_mask, words, rank_words, row, first, rank, real,
+        DENSE,
+    )  # fmt: skip
+    none = tl.where(done[:, None] & (slot == 0)[None, :], FINISHED, EMPTY)
+    token = tl.where(real, token, none)
+    tl.store(slot_tokens + m[:, None] * SLOTS + slot[None, :], token, mask=inside[:, None])
+    if total > 0:
+        tl.debug_barrier()
+        for begin in range(0, total, UNITS):
+            unit = begin + tl.arange(0, UNITS)
+            there = unit < total
+            # The last beam with no more than ``unit`` units before it.
+            low = tl.zeros((UNITS,), tl.int32)
+            high = low + M
+            width = M
+            while width > 1:
+                middle = (low + high) // 2
+                searching = there & (high - low > 1)
+                before = tl.load(unit_starts + middle, mask=searching, other=0)
+                low = tl.where(searching & (before <= unit), middle, low)
+                high = tl.where(searching & (before > unit), middle, high)
+                width = (width + 1) // 2
+            before = tl.load(unit_starts + low, mask=there, other=0)
+            passed = SLOTS * (1 + unit - before)
+            rank_here = passed[:, None] + slot[None, :]
+            width_here = tl.load(degrees + low, mask=there, other=0)
+            real_here = there[:, None] & (rank_here < width_here[:, None])
+            found = _tokens(
+                tokens, token_bits, bitmaps, ranks, rank_mask, words, rank_words,
+                tl.load(rows + low, mask=there, other=0),
+                tl.load(first_entry + low, mask=there, other=0), rank_here, real_here, DENSE,
+            )  # fmt: skip
+            tl.store(unit_beam + unit, low, mask=there)
+            at = (M + unit)[:, None] * SLOTS + slot[None, :]
+            tl.store(slot_tokens + at, tl.where(real_here, found, EMPTY), mask=there[:, None])
+
+
+@triton.jit(do_not_specialize=[
+    "has_bias", "M", "V", "CAPACITY", "UNIT_CAPACITY", "has_parts", "segments", "bit_words",
+    "has_sets", "batch", "over_kept",
 ])  # fmt: skip
 def score_slots(
-    hidden, head, bias, logits, rows, finished,
-    start_array, start_bits, start_exceptions, start_kind, start_shift, start_gap,
-    tokens, token_bits, bitmaps, ranks, rank_mask, words, rank_words, has_bias,
-    slot_logits, slot_tokens, first_entry, beam_peak, beam_sum,
-    tile_starts, tile_beam, tile_peak, tile_sum,
-    M, V, D, CAPACITY, TILE_CAPACITY, wide_from,
+    hidden, head, bias, logits, scores, has_bias, slot_tokens, first_entry, unit_starts, unit_beam,
+    slot_scores, unit_peak, unit_sum, M, V, D, CAPACITY, UNIT_CAPACITY,
     part_starts, has_parts, segment_numbers, segments, index, matcher_rows,
     asks, bits, bit_words, counts, table_starts, tables, mode, leaf_starts, leaves, leaf_first,
     leaf_end, has_sets, batch,
     over_kept,
-    BEAMS: tl.constexpr, SLOTS: tl.constexpr, TILES: tl.constexpr, TILE: tl.constexpr,
-    BEAMS_UP: tl.constexpr, EVEN: tl.constexpr, BLOCK_K: tl.constexpr, TILE_K: tl.constexpr,
-    HAS_LOGITS: tl.constexpr, DENSE: tl.constexpr, TARGETED: tl.constexpr,
-    PDL: tl.constexpr,
+    UNITS: tl.constexpr, SLOTS: tl.constexpr, EVEN: tl.constexpr, BLOCK_K: tl.constexpr,
+    HAS_LOGITS: tl.constexpr, TARGETED: tl.constexpr, PDL: tl.constexpr,
 ):  # fmt: skip
-    """Every valid token of every beam: logit and token, and each beam's share of the log-softmax.
-
-    The programs from ``wide_from`` on score the tiles, TILES at a time; those before, BEAMS beams.
+    """The logit of every slot that ``find_slots`` filled, and each unit's share of the log-softmax.
 
     Args:
-        slot_logits: out, float32 [B, CAPACITY]; -inf where a slot is empty. slot_tokens: int32.
-        first_entry: out, int64 [B, M]. beam_peak, beam_sum: out, float32 [B, M]; of a beam's own
-            slots.
-        tile_starts: out, int32 [B, M + 1]; the tiles of the beams before each; only where there are
-            programs for tiles. tile_beam, tile_peak, tile_sum: out, [B, TILE_CAPACITY].
+        slot_scores: out, float32 [B, CAPACITY]; the logit; -inf where a slot is empty.
+        unit_peak, unit_sum: out, float32 [B, M + UNIT_CAPACITY].
         TARGETED: the arguments from ``part_starts`` on are those of ``targeting.permitted``, and
             what it does not permit scores -inf; ``over_kept``: and is no part of the log-softmax.
     """
@@ -137,114 +154,114 @@ def score_slots(
         tl.extra.cuda.gdc_wait()
         tl.extra.cuda.gdc_launch_dependents()
     b = tl.program_id(0).to(tl.int64)
-    slot_logits += b * CAPACITY
+    slot_scores += b * CAPACITY
     slot_tokens += b * CAPACITY
-    program = tl.program_id(1)
-    if program < wide_from:
-        m = program * BEAMS + tl.arange(0, BEAMS)
-        inside = m < M
-        first, degree, done, row = _candidates_of(
-            rows + b * M, finished + b * M, start_array, start_bits, start_exceptions, start_kind,
-            start_shift, start_gap, m, inside,
-        )  # fmt: skip
+    unit_starts += b * (M + 1)
+    n = M + tl.load(unit_starts + M)
+    slot = tl.arange(0, SLOTS)
+    for begin in range(tl.program_id(1) * UNITS, n, tl.num_programs(1) * UNITS):
+        unit = begin + tl.arange(0, UNITS)
+        there = unit < n
+        other = there & (unit >= M)
+        m = tl.load(unit_beam + b * UNIT_CAPACITY + unit - M, mask=other, other=0)
+        m = tl.where(there & (unit < M), unit, m)
         beam = b * M + m
-        slot = tl.arange(0, SLOTS)
-        logit, token = _score(
-            hidden, head, bias, logits, tokens, token_bits, bitmaps, ranks, rank_mask, words,
-            rank_words, has_bias, row, first - first, first, degree, done, beam, slot, V, D, EVEN,
-            BLOCK_K, HAS_LOGITS, DENSE,
-        )  # fmt: skip
+        at = unit[:, None] * SLOTS + slot[None, :]
+        token = tl.load(slot_tokens + at, mask=there[:, None], other=EMPTY)
+        real = token >= 0
+        safe = tl.where(real, token, 0)
+        if HAS_LOGITS:
+            logit = tl.load(logits + beam[:, None] * V + safe, mask=real, other=0.0)
+            logit = logit.to(tl.float32)
+        else:
+            logit = tl.zeros((UNITS, SLOTS), tl.float32)
+            at_head = safe.to(tl.int64) * D
+            for first_k in range(0, D, BLOCK_K):
+                k = first_k + tl.arange(0, BLOCK_K)
+                h_there = there[:, None]
+                w_there = real[:, :, None]
+                if EVEN == 0:
+                    h_there = h_there & (k < D)[None, :]
+                    w_there = w_there & (k < D)[None, None, :]
+                h = tl.load(hidden + beam[:, None] * D + k[None, :], mask=h_there, other=0.0)
+                w = tl.load(head + at_head[:, :, None] + k[None, None, :], mask=w_there, other=0.0)
+                logit += tl.sum(h.to(tl.float32)[:, None, :] * w.to(tl.float32), 2)
+            if has_bias != 0:
+                logit += tl.load(bias + safe, mask=real, other=0.0)
+        logit = tl.where(real, usable(logit), tl.where(token == FINISHED, 0.0, float("-inf")))
         counted = logit
         if TARGETED:
+            before = tl.load(unit_starts + m, mask=other, other=0)
+            passed = tl.where(other, SLOTS * (1 + unit - M - before), 0)
+            entry = tl.load(first_entry + beam, mask=there, other=0) + passed.to(tl.int64)
             kept = permitted(
-                first[:, None] + slot[None, :], _real(degree, done, slot), b,
+                entry[:, None] + slot[None, :], real, b,
                 part_starts, has_parts, segment_numbers, segments, index, matcher_rows, asks, bits,
                 bit_words, counts, table_starts, tables, mode, leaf_starts, leaves, leaf_first,
                 leaf_end, has_sets, batch,
             )  # fmt: skip
-            logit = tl.where(kept | done[:, None], logit, float("-inf"))
+            logit = tl.where(kept | (token == FINISHED), logit, float("-inf"))
             counted = tl.where(over_kept != 0, logit, counted)
-        peak, mass = _share(counted)
-        tl.store(first_entry + beam, first, mask=inside)
-        tl.store(beam_peak + beam, peak, mask=inside)
-        tl.store(beam_sum + beam, mass, mask=inside)
-        at = m[:, None] * SLOTS + slot[None, :]
-        tl.store(slot_logits + at, logit, mask=inside[:, None])
-        tl.store(slot_tokens + at, token, mask=inside[:, None])
-    else:
-        everyone = tl.arange(0, BEAMS_UP)
-        _first, degrees, _done, _rows = _candidates_of(
-            rows + b * M, finished + b * M, start_array, start_bits, start_exceptions, start_kind,
-            start_shift, start_gap, everyone, everyone < M,
-        )  # fmt: skip
-        tiles = tl.where(degrees > SLOTS, (degrees - SLOTS + TILE - 1) // TILE, 0)
-        ends = tl.cumsum(tiles, 0)
-        total = tl.sum(tiles)
-        if program == wide_from:
-            own = tile_starts + b * (M + 1)
-            tl.store(own + everyone, ends - tiles, mask=everyone < M)
-            tl.store(own + M, total)
-        programs = tl.num_programs(1) - wide_from
-        for begin in range((program - wide_from) * TILES, total, programs * TILES):
-            tile = begin + tl.arange(0, TILES)
-            real = tile < total
-            m = tl.sum((ends[None, :] <= tile[:, None]).to(tl.int32), 1)
-            m = tl.where(real, m, 0)
-            before = tl.sum(
-                tl.where(everyone[None, :] == m[:, None], (ends - tiles)[None, :], 0), 1
-            )
-            first, degree, done, row = _candidates_of(
-                rows + b * M, finished + b * M, start_array, start_bits, start_exceptions,
-                start_kind, start_shift, start_gap, m, real,
-            )  # fmt: skip
-            passed = SLOTS + (tile - before) * TILE
-            left = tl.where(real, degree - passed, 0)
-            slot = tl.arange(0, TILE)
-            logit, token = _score(
-                hidden, head, bias, logits, tokens, token_bits, bitmaps, ranks, rank_mask, words,
-                rank_words, has_bias, row, passed.to(tl.int64), first, left, done, b * M + m, slot,
-                V, D, EVEN, TILE_K, HAS_LOGITS, DENSE,
-            )  # fmt: skip
-            counted = logit
-            if TARGETED:
-                kept = permitted(
-                    first[:, None] + passed.to(tl.int64)[:, None] + slot[None, :],
-                    _real(left, done, slot), b,
-                part_starts, has_parts, segment_numbers, segments, index, matcher_rows, asks, bits,
-                bit_words, counts, table_starts, tables, mode, leaf_starts, leaves, leaf_first,
-                leaf_end, has_sets, batch,
-                )  # fmt: skip
-                logit = tl.where(kept, logit, float("-inf"))
-                counted = tl.where(over_kept != 0, logit, counted)
-            peak, mass = _share(counted)
-            to = b * TILE_CAPACITY + tile
-            tl.store(tile_beam + to, m, mask=real)
-            tl.store(tile_peak + to, peak, mask=real)
-            tl.store(tile_sum + to, mass, mask=real)
-            at = M * SLOTS + tile[:, None] * TILE + slot[None, :]
-            tl.store(slot_logits + at, logit, mask=real[:, None])
-            tl.store(slot_tokens + at, token, mask=real[:, None])
+        peak = tl.max(counted, 1)
+        reference = tl.where(peak == float("-inf"), 0.0, peak)
+        mass = tl.sum(tl.exp(counted - reference[:, None]), 1)
+        to = b * (M + UNIT_CAPACITY) + unit
+        tl.store(unit_peak + to, peak, mask=there)
+        tl.store(unit_sum + to, mass, mask=there)
+        tl.store(slot_scores + at, logit, mask=there[:, None])
+
+
+@triton.jit
+def _with_further(unit_peak, unit_sum, peak, mass, opens, count, m):
+    """Each beam's share with that of its further units; a wide row's are looked at many at once."""
+    eight = tl.arange(0, 8)
+    for done in range(0, tl.minimum(tl.max(count), FEW), 8):
+        there = (done + eight)[None, :] < count[:, None]
+        at = opens[:, None] + done + eight[None, :]
+        more = tl.load(unit_peak + at, mask=there, other=float("-inf"))
+        share = tl.load(unit_sum + at, mask=there, other=0.0)
+        top = tl.maximum(peak, tl.max(more, 1))
+        reference = tl.where(top == float("-inf"), 0.0, top)
+        mass = mass * tl.exp(peak - reference)
+        mass += tl.sum(share * tl.exp(more - reference[:, None]), 1)
+        peak = top
+    many = tl.arange(0, 256)
+    next_wide = tl.min(tl.where(count > FEW, m, NOBODY))
+    while next_wide < NOBODY:
+        own = m == next_wide
+        first = tl.sum(tl.where(own, opens, 0)) + FEW
+        n = tl.sum(tl.where(own, count, 0)) - FEW
+        for begin in range(0, n, 256):
+            there = begin + many < n
+            more = tl.load(unit_peak + first + begin + many, mask=there, other=float("-inf"))
+            share = tl.load(unit_sum + first + begin + many, mask=there, other=0.0)
+            top = tl.maximum(peak, tl.max(more))
+            reference = tl.where(top == float("-inf"), 0.0, top)
+            largest = tl.max(tl.where(own, reference, float("-inf")))
+            added = tl.sum(share * tl.exp(more - largest))
+            mass = tl.where(own, mass * tl.exp(peak - reference) + added, mass)
+            peak = tl.where(own, top, peak)
+        next_wide = tl.min(tl.where((count > FEW) & (m > next_wide), m, NOBODY))
+    return peak, mass
 
 
 @triton.jit(do_not_specialize=[
     "start_kind", "start_shift", "start_gap", "token_bits", "rank_mask", "words", "rank_words",
     "search_steps", "next_kind", "next_shift", "next_gap", "M", "V", "W", "T", "last", "ragged",
-    "SLACK", "CAPACITY", "TILE_CAPACITY", "has_tiles", "has_bonus", "has_nudge", "slots_each",
-    "tile_size",
+    "SLACK", "CAPACITY", "UNIT_CAPACITY", "has_bonus", "has_nudge",
 ])  # fmt: skip
 def finish_slots(
-    scores, slot_logits, slot_tokens, beam_peak, beam_sum, tile_starts, tile_beam, tile_peak,
-    tile_sum, first_entry, bonus, nudge, tops, log_sums, candidates, candidate_scores, best_keys,
+    scores, slot_scores, slot_tokens, unit_peak, unit_sum, unit_starts, unit_beam,
+    first_entry, bonus, nudge, tops, log_sums, candidates, candidate_scores, best_keys,
     best_scores, best_slots,
     rows, finished, history,
     start_array, start_bits, start_exceptions, start_kind, start_shift, start_gap,
     tokens, token_bits, bitmaps, ranks, rank_mask, words, rank_words, child, search_steps,
     next_array, next_bits, next_exceptions, next_kind, next_shift, next_gap, leaf_first,
     out_tokens, out_scores, out_keys, out_rows, out_parents, out_finished, out_count,
-    M, V, W, T, last, ragged, SLACK, CAPACITY, TILE_CAPACITY, slots_each, tile_size, has_tiles,
-    has_bonus, has_nudge,
-    BEAM_BLOCK: tl.constexpr, CHUNK: tl.constexpr, T_UP: tl.constexpr, OWN: tl.constexpr,
-    OTHERS: tl.constexpr, PDL: tl.constexpr,
+    M, V, W, T, last, ragged, SLACK, CAPACITY, UNIT_CAPACITY, has_bonus, has_nudge,
+    SLOTS: tl.constexpr, BEAM_BLOCK: tl.constexpr, CHUNK: tl.constexpr, T_UP: tl.constexpr,
+    OWN: tl.constexpr, OTHERS: tl.constexpr, PDL: tl.constexpr,
 ):  # fmt: skip
     """Log-probabilities, and the W best of what ``score_slots`` wrote.
 
@@ -262,28 +279,19 @@ def finish_slots(
     best_keys += b * CAPACITY
     best_scores += b * CAPACITY
     best_slots += b * CAPACITY
-    n = M * slots_each
-    if has_tiles != 0:
-        n += tl.load(tile_starts + b * (M + 1) + M) * tile_size
+    unit_peak += b * (M + UNIT_CAPACITY)
+    unit_sum += b * (M + UNIT_CAPACITY)
+    units = M + tl.load(unit_starts + b * (M + 1) + M)
+    n = units * SLOTS
     for begin in range(0, M, BEAM_BLOCK):
         m = begin + tl.arange(0, BEAM_BLOCK)
         inside = m < M
-        peak = tl.load(beam_peak + b * M + m, mask=inside, other=float("-inf"))
-        mass = tl.load(beam_sum + b * M + m, mask=inside, other=0.0)
-        if has_tiles != 0:
-            opens = tl.load(tile_starts + b * (M + 1) + m, mask=inside, other=0)
-            count = tl.load(tile_starts + b * (M + 1) + m + 1, mask=inside, other=0) - opens
-            eight = tl.arange(0, 8)
-            for done in range(0, tl.max(count), 8):
-                there = (done + eight)[None, :] < count[:, None]
-                at = b * TILE_CAPACITY + opens[:, None] + done + eight[None, :]
-                more = tl.load(tile_peak + at, mask=there, other=float("-inf"))
-                share = tl.load(tile_sum + at, mask=there, other=0.0)
-                top = tl.maximum(peak, tl.max(more, 1))
-                reference = tl.where(top == float("-inf"), 0.0, top)
-                mass = mass * tl.exp(peak - reference)
-                mass += tl.sum(share * tl.exp(more - reference[:, None]), 1)
-                peak = top
+        peak = tl.load(unit_peak + m, mask=inside, other=float("-inf"))
+        mass = tl.load(unit_sum + m, mask=inside, other=0.0)
+        if units > M:
+            opens = tl.load(unit_starts + b * (M + 1) + m, mask=inside, other=0)
+            count = tl.load(unit_starts + b * (M + 1) + m + 1, mask=inside, other=0) - opens
+            peak, mass = _with_further(unit_peak + M, unit_sum + M, peak, mass, opens, count, m)
         tl.store(tops + b * M + m, tl.where(peak == float("-inf"), 0.0, peak), mask=inside)
         log_sum = tl.where(mass > 0.0, tl.log(mass), 0.0)
         tl.store(log_sums + b * M + m, log_sum, mask=inside)
@@ -291,25 +299,18 @@ def finish_slots(
     for begin in range(0, n, CHUNK):
         slot = begin + tl.arange(0, CHUNK)
         real = slot < n
-        logit = tl.load(slot_logits + b * CAPACITY + slot, mask=real, other=float("-inf"))
-        token = tl.load(slot_tokens + b * CAPACITY + slot, mask=real, other=0)
-        first = M * slots_each
-        m = slot // slots_each
-        if has_tiles != 0:
-            in_tile = real & (slot >= first)
-            tile = tl.where(in_tile, (slot - first) // tile_size, 0)
-            owner = tl.load(tile_beam + b * TILE_CAPACITY + tile, mask=in_tile, other=0)
-            m = tl.where(in_tile, owner, m)
-        m = tl.where(real, m, 0)
+        logit = tl.load(slot_scores + b * CAPACITY + slot, mask=real, other=float("-inf"))
+        token = tl.load(slot_tokens + b * CAPACITY + slot, mask=real, other=EMPTY)
+        unit = slot // SLOTS
+        m = tl.load(unit_beam + b * UNIT_CAPACITY + unit - M, mask=real & (unit >= M), other=0)
+        m = tl.where(real & (unit < M), unit, m)
         beam = b * M + m
         # What is not there scores -inf, whatever the rest is.
         score = tl.load(scores + beam, mask=real, other=0.0)
         top = tl.load(tops + beam, mask=real, other=0.0)
         total = score + ((logit - top) - tl.load(log_sums + beam, mask=real, other=0.0))
-        is_token = real & (logit > float("-inf"))
-        if has_bonus + has_nudge != 0:
-            row_done = tl.load(finished + beam, mask=real, other=0) != 0
-            is_token = is_token & (row_done == 0)
+        is_token = token >= 0
+        token = tl.where(is_token, token, 0)
         if has_bonus != 0:
             total += tl.load(bonus + beam * V + token, mask=is_token, other=0.0)
         total = usable(total)
@@ -339,7 +340,7 @@ def finish_slots(
         start_array, start_bits, start_exceptions, start_kind, start_shift, start_gap,
         tokens, token_bits, bitmaps, ranks, rank_mask, words, rank_words, BY_SLOT, search_steps,
         next_array, next_bits, next_exceptions, next_kind, next_shift, next_gap, leaf_first,
-        first_entry, tile_starts, slots_each, tile_size,
+        first_entry, unit_starts, SLOTS,
         out_tokens, out_scores, out_keys, out_rows, out_parents, out_finished, out_count,
         M, V, W, T, last, ragged, T_UP, OWN, OTHERS,
     )  # fmt: skip

@@ -37,10 +37,11 @@ class DeviceTable:
         bitmap: int64 [rows, words], ranks: int16 or int32 [rows, rank_words]; dense tables only.
         leaf_first: int64 [entries], the first leaf behind each entry; only where semantic IDs are
             of several lengths.
-        slots, tile: the slots that each row has, and how many more a tile holds.
-        tile_sums: int64 [n + 1] on the host: the most tiles that n beams on distinct rows can have.
+        slots: the slots of a unit, of which each row has one, and more where it is wider.
+        unit_sums: int64 [n + 1] on the host: the most further units that n beams on distinct rows
+            can have.
         typical_degree: what a row has on average when rows are met as often as they have entries.
-        typical_tiles: the mean of all rows' tiles.
+        typical_units: the mean of all rows' further units.
     """
 
     step: int
@@ -64,10 +65,9 @@ class DeviceTable:
     dense: bool
     leaf_first: torch.Tensor | None
     slots: int
-    tile: int
-    tile_sums: NDArray[np.int64]
+    unit_sums: NDArray[np.int64]
     typical_degree: float
-    typical_tiles: float
+    typical_units: float
 
     @property
     def starts(self) -> tuple[Any, ...]:
@@ -94,12 +94,12 @@ class DeviceTable:
         )
         return held if self.leaf_first is None else (*held, self.leaf_first)
 
-    def most_tiles(self, beams: int, distinct: bool) -> int:
-        """The most tiles that so many beams can have; fewer when their rows differ."""
-        known = len(self.tile_sums) - 1
+    def most_units(self, beams: int, distinct: bool) -> int:
+        """The most further units that so many beams can have; fewer when their rows differ."""
+        known = len(self.unit_sums) - 1
         if not distinct:
-            return beams * int(self.tile_sums[min(1, known)])
-        return int(self.tile_sums[min(beams, known)])
+            return beams * int(self.unit_sums[min(1, known)])
+        return int(self.unit_sums[min(beams, known)])
 
 
 @dataclass(frozen=True)
@@ -141,8 +141,8 @@ def load_table(
                 table.step, table.vocabulary, row_starts, table.plain_tokens(), "dense"
             )
     degrees = np.diff(row_starts).astype(np.int64)
-    slots, tile = _slots(degrees)
-    tiles = np.maximum(degrees - slots + tile - 1, 0) // tile
+    slots = _slots(degrees)
+    units = np.maximum(degrees - 1, 0) // slots
     starts = table.starts
     dense = table.bitmap is not None
     first = starts.plain if starts.plain is not None else starts.samples
@@ -174,18 +174,18 @@ def load_table(
         dense=dense,
         leaf_first=None if leaves is None else _to_device(leaves, device),
         slots=slots,
-        tile=tile,
-        tile_sums=_largest_sums(tiles),
+        unit_sums=_largest_sums(units),
         typical_degree=float((degrees**2).sum() / max(1, degrees.sum())),
-        typical_tiles=float(tiles.mean()) if len(tiles) else 0.0,
+        typical_units=float(units.mean()) if len(units) else 0.0,
     )
 
 
-def _slots(degrees: NDArray[np.int64]) -> tuple[int, int]:
-    """Slots of each row, and of a tile: few, but enough for most rows."""
-    widest = int(degrees.max(initial=0))
-    few = len(degrees) >= 1 << 14 and degrees.mean() <= 1.3
-    return 2 if few else 4, 16 if widest <= 1024 else 64
+def _slots(degrees: NDArray[np.int64]) -> int:
+    """Slots of a unit: few, but enough for most rows."""
+    mean = degrees.mean() if len(degrees) else 0.0
+    if len(degrees) >= 1 << 14 and mean <= 1.3:
+        return 2
+    return 4 if mean <= 8 else 16
 
 
 def _bits_of(table: StepTable) -> int:

@@ -12,12 +12,6 @@ LISTING = 1024
 """Groups that one program looks at when it lists them."""
 HELD = 8192
 """The most keys that one program holds in registers."""
-CELLS_HELD = 16384
-"""The most cells; their keys are half as large."""
-WRITTEN = 1 << 16
-"""The most logits of a request that are written out, and read again where they may matter."""
-WRITTEN_IN_ALL = 1 << 26
-"""The same of a batch: 256 MiB. It alone makes a result's last bits depend on the batch's size."""
 PROCESSORS = 132
 """How many programs are enough to fill a large GPU; only speed depends on it."""
 TOGETHER = 2
@@ -25,8 +19,7 @@ TOGETHER = 2
 
 
 TUNING: dict[str, dict[str, Any]] = {
-    "slots_few": {"BEAMS": 2, "BLOCK_K": 256, "TILES": 1, "TILE_K": 256, "warps": 4},
-    "slots_many": {"BEAMS": 4, "BLOCK_K": 256, "TILES": 1, "TILE_K": 256, "warps": 4},
+    "slots": {"SLOTS_HELD": 16, "BLOCK_K": 256, "warps": 4},
     "statistics_16": {"BLOCK_M": 16, "BLOCK_K": 64, "warps": 4, "stages": 3},
     "statistics_64": {"BLOCK_M": 64, "BLOCK_K": 64, "warps": 4, "stages": 3},
     "statistics_128": {"BLOCK_M": 128, "BLOCK_K": 64, "warps": 8, "stages": 3, "registers": 128},
@@ -34,14 +27,12 @@ TUNING: dict[str, dict[str, Any]] = {
     "groups_few": {"GROUPS": 2, "BLOCK_K": 256, "warps": 4},
     "groups_many": {"GROUPS": 8, "BLOCK_K": 32, "warps": 4, "registers": 64},
     "rank": {"OWN": 32, "OTHERS": 128, "warps": 2},
-    "cell": {"few": 16, "many": 64},
     "tile": {
         "one": {"narrow": 64, "wide": 64},
         "few": {"narrow": 64, "wide": 128},
         "many": {"narrow": 128, "wide": 128},
     },
-    "finish_few": {"OWN": 32, "OTHERS": 128, "warps": 8, "held_by_warp": 512},
-    "finish_many": {"OWN": 32, "OTHERS": 256, "warps": 8, "held_by_warp": 512},
+    "finish": {"ranked": 4096, "warps": 8, "held_by_warp": 512},
 }
 """Block shapes that were fast on an H200. Those that decide the order of a sum follow from a
 request's own shape (few or many beams), never from the batch, so that no result does either; of
