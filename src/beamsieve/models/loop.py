@@ -74,8 +74,6 @@ class Run:
                 raise self._lost(
                     f"The validation loss is {loss} behind epoch {done.epoch + 1}", done
                 )
-            if not self.validation and not self._finite():
-                raise self._lost(f"A weight is no number behind epoch {done.epoch + 1}", done)
             seconds = time.monotonic() - began
             longest_epoch = max(longest_epoch, seconds)
             done = done.after(step, seconds, loss)
@@ -161,10 +159,6 @@ class Run:
             return math.nan
         losses = [self._loss(self.average, batch) * len(batch.targets) for batch in self.validation]
         return float(sum(losses)) / sum(len(batch.targets) for batch in self.validation)
-
-    def _finite(self) -> bool:
-        """Whether all averaged weights are numbers."""
-        return all(bool(weight.isfinite().all()) for weight in self.average.parameters())
 
     def _loss(
         self,
