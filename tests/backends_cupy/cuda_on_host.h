@@ -209,6 +209,11 @@ static inline unsigned gather(uint64_t mine, const std::function<bool(uint64_t)>
 static inline unsigned __ballot_sync(unsigned, bool x) { return gather(x, [](uint64_t v) { return v != 0; }); }
 static inline bool __any_sync(unsigned mask, bool x) { return __ballot_sync(mask, x) != 0; }
 static inline unsigned __match_any_sync(unsigned, unsigned x) { return gather(x, [x](uint64_t v) { return v == x; }); }
+static inline unsigned __reduce_add_sync(unsigned, unsigned x) {
+    unsigned sum = 0;
+    gather(x, [&](uint64_t v) { sum += static_cast<unsigned>(v); return false; });
+    return sum;
+}
 static inline unsigned __reduce_max_sync(unsigned, unsigned x) {
     unsigned largest = 0;
     gather(x, [&](uint64_t v) { largest = std::max(largest, static_cast<unsigned>(v)); return false; });

@@ -27,7 +27,7 @@ TABLE = np.dtype(
     [
         ("starts", STARTS),
         *((name, _POINTER) for name in ("tokens", "bitmap", "ranks")),
-        *((name, _INT) for name in ("token_bytes", "token_bits", "rank_bytes", "words", "groups")),
+        *((name, _INT) for name in ("token_bits", "rank_bytes", "words", "groups")),
     ],
     align=True,
 )
@@ -44,7 +44,7 @@ STEP = np.dtype(
             (_LONG, "scratch_stride"),
             (_INT, "beams width decoded vocabulary hidden_size next_ends leaf_bytes bias_type"),
             (_INT, "normalize capacity eligible_words last_level aligned"),
-            (_INT, "list_capacity tile tiles parts slots group warps_per_beam opens staged"),
+            (_INT, "list_capacity tile tiles parts slots group warps_per_beam staged"),
         ),
     ],
     align=True,

@@ -48,7 +48,6 @@ class CupyBackend(Backend):
         "cupy_raw/kernels/step.cuh",
         "cupy_raw/kernels/score_rows.cu",
         "cupy_raw/kernels/slots.cuh",
-        "cupy_raw/kernels/opening.cuh",
         "cupy_raw/kernels/split_halves.cu",
         "cupy_raw/kernels/score_tiles.cu",
         "cupy_raw/kernels/open_tiles.cu",

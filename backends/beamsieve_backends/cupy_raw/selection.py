@@ -16,10 +16,12 @@ WARPS = 16
 """Warps of every block, as in ``kernels/common.cuh``."""
 LIST_CAPACITY = 16384
 """Candidates of opened tiles that a request can list before the slower way is taken."""
-OPENED_BYTES = 8192 * 4 + 512 * (8 + 4 + 4 + 8)
+OPENED_BYTES = 8192 * 4 + 512 * (4 + 4 + 8 + 4 + 4 + 8)
 """Shared memory of ``Opened`` in open_tiles.cu."""
-BOUND_BYTES = 4 * (2048 + 64)
-"""Shared memory of a histogram and a block's own words."""
+WORDS_BYTES = 4 * 64
+"""Shared memory of a block's own words."""
+BOUND_BYTES = 4 * 2048 + WORDS_BYTES
+"""Shared memory of these and a histogram."""
 
 
 def select_slots(

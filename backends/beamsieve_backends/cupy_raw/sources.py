@@ -8,8 +8,6 @@ from pathlib import Path
 KERNELS = Path(__file__).parent / "kernels"
 SHARED = ("common.cuh", "select.cuh", "table.cuh", "step.cuh")
 OWN = {
-    "score_tiles": ("opening.cuh",),
-    "open_tiles": ("opening.cuh",),
     "tile_slots": ("slots.cuh",),
     "select_slots": ("slots.cuh",),
 }

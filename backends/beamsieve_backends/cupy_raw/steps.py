@@ -16,9 +16,9 @@ from beamsieve_backends.cupy_raw import arguments
 from beamsieve_backends.cupy_raw.beams import beam_fields, new_beams, out_fields
 from beamsieve_backends.cupy_raw.projection import FullProjection
 from beamsieve_backends.cupy_raw.selection import (
-    BOUND_BYTES,
     OPENED_BYTES,
     WARPS,
+    WORDS_BYTES,
     capacity_for,
     chooser_bytes,
     open_fields,
@@ -37,6 +37,8 @@ BLOCKS_AT_ONCE = 2
 """Blocks of score_rows or open_tiles that a multiprocessor holds: more would come after these."""
 GROUPS_PER_PLACE = 16
 """Groups of tiles per place to keep: so many make the bound nearly as sharp as single tiles do."""
+TILES_TO_OPEN = 128
+"""Tiles to a block that looks which to open: a small share, for those few cost the most."""
 WORD_TILE, LIST_TILE = 64, 32
 """Positions of a tile: a word of the bitmap, or an entry to a lane."""
 
@@ -161,7 +163,7 @@ class StepCall:
         per_block = WARPS * 4 if projected else 1024
         blocks = max(1, min(most_blocks, int(-(-expected // per_block))))
         shared = chooser_bytes(self.fields["capacity"]) + padded(4 * (M + 1)) + 2 * padded(8 * M)
-        room = (self.device.shared_bytes - shared) // 16 * 4
+        room = (self.device.shared_bytes - shared) // 32 * 4
         staged = max(0, min(bound, 8192, room)) if expected <= 8192 else 0
         self.fields.update(
             scratch=self.device.address(self.work.take("scratch", B * bound * 3, np.float32)),
@@ -170,7 +172,7 @@ class StepCall:
         )
         if projected:
             self._projection_fields()
-        shared += padded(4 * staged)
+        shared += 2 * padded(4 * staged)
         self.device.launch(
             "score_rows",
             (blocks, B),
@@ -223,34 +225,16 @@ class StepCall:
             group=group,
             warps_per_beam=share,
         )
-        openers = self._openers(M * tiles)
-        shared = BOUND_BYTES
-        if openers == 1:
-            self.fields.update(opens=1)
-            shared += self._opening_bytes()
         values = arguments.structure(arguments.STEP, **self.fields)
         # No more blocks than run at once; they go from beam to beam.
         most = self.device.multiprocessors * BLOCKS_AT_ONCE // B
         blocks = max(1, min(-(-M * share // WARPS), most))
-        self.device.launch("score_tiles", (blocks, B), shared, values, arguments.CUDA_TYPES[dtype])
-        if openers > 1:  # open_tiles: the candidates of the tiles that reach the bound
-            self.device.launch(
-                "open_tiles",
-                (openers, B),
-                self._opening_bytes(),
-                values,
-                arguments.CUDA_TYPES[dtype],
-            )
-
-    def _opening_bytes(self) -> int:
-        return chooser_bytes(self.fields["capacity"]) + OPENED_BYTES
-
-    def _openers(self, tiles: int) -> int:
-        """Blocks per request that open tiles; one alone is the last of the first pass."""
-        if tiles <= 1024:
-            return 1
-        most: int = max(1, self.device.multiprocessors * BLOCKS_AT_ONCE // self.shape.B)
-        return max(1, min(most, -(-tiles // 512)))
+        kind = arguments.CUDA_TYPES[dtype]
+        self.device.launch("score_tiles", (blocks, B), WORDS_BYTES, values, kind)
+        # open_tiles: the candidates of the tiles that reach the bound.
+        openers = max(1, min(most, -(-M * tiles // TILES_TO_OPEN)))
+        shared = chooser_bytes(self.fields["capacity"]) + OPENED_BYTES
+        self.device.launch("open_tiles", (openers, B), shared, values, kind)
 
     # --- the first half
 

@@ -40,20 +40,26 @@ __device__ __forceinline__ float number(float x) { return x; }
 __device__ __forceinline__ float number(bfloat16 x) {
     return __int_as_float(static_cast<int>(static_cast<u32>(x.bits) << 16));
 }
-// Exponent and fraction move to their float32 places; a product with 2^112 corrects the bias, and
-// makes subnormals right too. Only infinity and NaN need their exponent set.
+// Without the device's instruction, exponent and fraction move to their float32 places; a product with
+// 2^112 corrects the bias, and makes subnormals right too. Only infinity and NaN need their exponent set.
 __device__ __forceinline__ float number(float16 x) {
+#ifdef __CUDA_ARCH__
+    float y;
+    asm("cvt.f32.f16 %0, %1;" : "=f"(y) : "h"(x.bits));
+    return y;
+#else
     const u32 sign = static_cast<u32>(x.bits & 0x8000u) << 16;
     const u32 rest = static_cast<u32>(x.bits & 0x7fffu) << 13;
     const float scaled = __int_as_float(static_cast<int>(rest)) * __int_as_float(0x77800000);
     const u32 size = static_cast<u32>(__float_as_int(scaled)) | ((x.bits & 0x7c00u) == 0x7c00u ? 0x7f800000u : 0u);
     return __int_as_float(static_cast<int>(sign | size));
+#endif
 }
 
 // Type codes of arrays whose type is not a template parameter.
 constexpr int FLOAT32 = 0, BFLOAT16 = 1, FLOAT16 = 2;
 
-__device__ __forceinline__ float number_at(const void* array, int type, i64 i) {
+__device__ __noinline__ float number_at(const void* array, int type, i64 i) {
     if (type == FLOAT32) return static_cast<const float*>(array)[i];
     if (type == BFLOAT16) return number(static_cast<const bfloat16*>(array)[i]);
     return number(static_cast<const float16*>(array)[i]);
@@ -136,6 +142,18 @@ __device__ __forceinline__ float warp_sum(float x) {
     for (int step = 16; step > 0; step >>= 1) x += __shfl_xor_sync(EVERY_LANE, x, step);
     return x;
 }
+// The sums of x[0] to x[3] over the warp: that of x[k] in the lanes from 8 k on. Lanes trade what others
+// add, so that each of the last steps is one for all four.
+__device__ __forceinline__ float four_sums(const float (&x)[4]) {
+    const bool upper = (threadIdx.x & 16) != 0, odd = (threadIdx.x & 8) != 0;
+    float even = upper ? x[2] : x[0], next = upper ? x[3] : x[1];
+    even += __shfl_xor_sync(EVERY_LANE, upper ? x[0] : x[2], 16);
+    next += __shfl_xor_sync(EVERY_LANE, upper ? x[1] : x[3], 16);
+    float sum = (odd ? next : even) + __shfl_xor_sync(EVERY_LANE, odd ? even : next, 8);
+#pragma unroll
+    for (int by = 4; by > 0; by >>= 1) sum += __shfl_xor_sync(EVERY_LANE, sum, by);
+    return sum;
+}
 __device__ __forceinline__ float warp_max(float x) {
     return unordered(__reduce_max_sync(EVERY_LANE, ordered(x)));
 }
@@ -148,22 +166,32 @@ __device__ __forceinline__ u32 warp_scan(u32 x) {  // inclusive
     return x;
 }
 
-// Exclusive sums over the block; `total` is the sum of all. `words` holds WARPS + 1 words.
-__device__ __forceinline__ u32 block_scan(u32 x, u32* words, u32& total) {
+// Most code of a small step runs once, and waits for its own instructions more than for anything else.
+// So what is used in several places is called rather than repeated, and loops stay rolled up where a
+// thread takes few turns.
+
+// Exclusive sums over the block; `total` is the sum of all. `words` holds WARPS words.
+__device__ __noinline__ u32 block_scan(u32 x, u32* words, u32& total) {
     const u32 inclusive = warp_scan(x);
     if (lane_id() == 31) words[warp_id()] = inclusive;
     __syncthreads();
-    if (warp_id() == 0) {
-        const u32 sum = lane_id() < WARPS ? words[lane_id()] : 0;
-        const u32 upto = warp_scan(sum);
-        if (lane_id() < WARPS) words[lane_id()] = upto - sum;
-        if (lane_id() == 31) words[WARPS] = upto;
-    }
+    const u32 upto = warp_scan(lane_id() < WARPS ? words[lane_id()] : 0);  // by every warp: no more waiting
+    total = __shfl_sync(EVERY_LANE, upto, 31);
+    const u32 before = __shfl_sync(EVERY_LANE, upto, warp_id() == 0 ? 31 : warp_id() - 1);
     __syncthreads();
-    const u32 before = words[warp_id()] + inclusive - x;
-    total = words[WARPS];
-    __syncthreads();
+    return (warp_id() == 0 ? 0 : before) + inclusive - x;
+}
+
+// Adds one to a counter that returns to zero after `last`, and returns what it was. What the block wrote
+// before its last barrier can be seen by whoever arrives later, and what earlier ones wrote by this thread.
+__device__ __forceinline__ u32 arrive(u32* counter, u32 last) {
+#ifdef __CUDA_ARCH__
+    u32 before;
+    asm volatile("atom.acq_rel.gpu.global.inc.u32 %0, [%1], %2;" : "=r"(before) : "l"(counter), "r"(last) : "memory");
     return before;
+#else
+    return atomicInc(counter, last);
+#endif
 }
 
 // True in every thread of the block that arrives last of `blocks`; that block sees all that the
@@ -171,11 +199,7 @@ __device__ __forceinline__ u32 block_scan(u32 x, u32* words, u32& total) {
 __device__ __forceinline__ bool arrived_last(u32* counter, u32 blocks, u32* words) {
     __syncthreads();
     if (blocks == 1) return true;
-    if (threadIdx.x == 0) {
-        __threadfence();
-        words[0] = atomicInc(counter, blocks - 1) == blocks - 1;
-        __threadfence();
-    }
+    if (threadIdx.x == 0) words[0] = arrive(counter, blocks - 1) == blocks - 1;
     __syncthreads();
     const bool last = words[0] != 0;
     __syncthreads();
@@ -223,10 +247,12 @@ struct Mass {
 
 // The thread's part of the mass of x[0], x[each], …, up to `count` of them: the largest first, so that
 // no term waits for the one before.
-__device__ __forceinline__ Mass mass_of(const float* x, u32 first, u32 count, u32 each) {
+__device__ __noinline__ Mass mass_of(const float* x, u32 first, u32 count, u32 each) {
     Mass mass;
+#pragma unroll 1
     for (u32 j = first; j < count; j += each) mass.largest = fmaxf(mass.largest, x[j]);
     if (mass.largest == never()) return mass;
+#pragma unroll 1
     for (u32 j = first; j < count; j += each) mass.sum += quick_exp(x[j] - mass.largest);
     return mass;
 }

@@ -1,6 +1,7 @@
 // The second pass of a step whose beams have many candidates each:
 //
-//     for b: list = [candidates of the tiles that reach bound[b]]                # spread over the blocks
+//     for b: bound = the interval that holds the width-th best group             # by each block for itself
+//            list = [candidates of the tiles that reach the bound]               # spread over the blocks
 //            beams = choose(list)                                                # the block that ends last
 //
 // Grid (blocks per request, B). What a block finds it gathers in shared memory and then appends to
@@ -8,7 +9,205 @@
 // the last block looks at the opened tiles themselves: slower, same answer.
 // Workspace: what score_tiles left, and `lists` [B, list_capacity].
 
+constexpr u32 KEYS_AHEAD = 4, KEYS_AT_ONCE = 4 * KEYS_AHEAD * THREADS;
+
+// What is known of an opened tile, in shared memory.
+struct Opened {
+    u32* tile;      // [KEYS_AT_ONCE]: number of the tile in the request
+    u32* beam;      // [THREADS]: m
+    u32* place;     // [THREADS]: first position of the tile in its beam
+    i64* base;      // [THREADS]: row (bitmap layout) or first entry (list layout)
+    u32* size;      // [THREADS]: positions of the beam; 0 for a finished one
+    float* score;   // [THREADS]
+    float2* mass;   // [THREADS]
+    u32* count;
+};
+
+template <class T>
+struct OpenTiles {
+    const Step& step;
+    int b;
+    Bound bound;
+    u32 block, blocks;  // which of how many blocks share the tiles
+    Opened opened;
+
+    // Calls f(there, number) for the candidates of the opened tiles, in all lanes of a warp together.
+    template <class F> __device__ __forceinline__ void each(F f) const {
+        const u32 tiles = static_cast<u32>(step.beams) * step.tiles;
+        const float* const best = step.scratch + b * step.scratch_stride;
+#pragma unroll 1
+        for (u32 turn = 0; turn * KEYS_AT_ONCE * blocks < tiles; ++turn) {
+            if (threadIdx.x == 0) *opened.count = 0;
+            __syncthreads();
+#pragma unroll 1
+            for (u32 from = 0; from < KEYS_AT_ONCE; from += KEYS_AHEAD * THREADS) {
+                if ((turn * KEYS_AT_ONCE + from) * blocks >= tiles) break;
+                float key[KEYS_AHEAD];
+                u32 tile[KEYS_AHEAD];
+#pragma unroll
+                for (u32 k = 0; k < KEYS_AHEAD; ++k) {  // runs of eight neighbours go to the blocks in turns
+                    const u32 run = (turn * KEYS_AT_ONCE + from + k * THREADS + threadIdx.x) >> 3;
+                    tile[k] = (run * blocks + block) * 8 + (threadIdx.x & 7);
+                    key[k] = tile[k] < tiles ? __ldcg(best + tile[k]) : never();
+                }
+#pragma unroll
+                for (u32 k = 0; k < KEYS_AHEAD; ++k)
+                    if (bound.open(key[k])) opened.tile[atomicAdd(opened.count, 1u)] = tile[k];
+            }
+            __syncthreads();
+            const u32 count = *opened.count;
+#pragma unroll 1
+            for (u32 from = 0; from < count; from += THREADS) {
+                look_up(from, min(count - from, static_cast<u32>(THREADS)));
+                __syncthreads();
+                visit(from, min(count - from, static_cast<u32>(THREADS)), f);
+                __syncthreads();
+            }
+            __syncthreads();
+        }
+    }
+
+    __device__ __forceinline__ void look_up(u32 from, u32 count) const {
+        const u32 i = threadIdx.x;
+        if (i >= count) return;
+        const u32 tile = opened.tile[from + i], m = tile / step.tiles;
+        const i64 beam = static_cast<i64>(b) * step.beams + m;
+        opened.beam[i] = m;
+        opened.place[i] = (tile - m * step.tiles) * step.tile;
+        i64 base = step.in_rows[beam];
+        u32 size = step.vocabulary;
+        const bool finished = step.in_finished[beam];
+        opened.score[i] = step.in_scores[beam];
+        opened.mass[i] = __ldcg(step.masses + beam);
+        if (finished) {
+            size = 0;
+        } else if (is_listed(step)) {
+            const Range range = range_of(step.table.starts, base);
+            size = range.size();
+            base = range.begin;
+        }
+        opened.base[i] = base;
+        opened.size[i] = size;
+    }
+
+    // 32 positions to a warp at a time, four times over before the first use.
+    template <class F> __device__ __forceinline__ void visit(u32 from, u32 count, F f) const {
+        const u32 halves = step.tile == 64 ? 1 : 0, all = count << halves;
+        const bool simple = step.bonus == nullptr && step.nudge == nullptr;
+#pragma unroll 1
+        for (u32 part = warp_id(); part < all; part += 4 * WARPS) {
+            float key[4];
+            if (simple) {
+#pragma unroll
+                for (u32 k = 0; k < 4; ++k) key[k] = part + k * WARPS < all ? simple_key(part + k * WARPS, halves) : never();
+            } else {
+#pragma unroll
+                for (u32 k = 0; k < 4; ++k) key[k] = part + k * WARPS < all ? guided_key(part + k * WARPS, halves) : never();
+            }
+#pragma unroll
+            for (u32 k = 0; k < 4; ++k) {
+                const u32 at = part + k * WARPS;
+                if (at >= all) break;
+                f(bound.open(key[k]), rank_number(key[k], opened.tile[from + (at >> halves)] * step.tile + (at & halves) * 32 + lane_id()));
+            }
+        }
+    }
+
+    // The key of the lane's position in one half or whole tile, -inf where there is no candidate. All
+    // loads are on their way before the first is needed.
+    __device__ __forceinline__ float simple_key(u32 at, u32 halves) const {
+        const u32 i = at >> halves, size = opened.size[i], p = opened.place[i] + (at & halves) * 32 + lane_id();
+        const float beam_score = opened.score[i];
+        if (p >= size) return size == 0 && p == 0 ? or_dead(beam_score) : never();  // a finished beam
+        const i64 beam = static_cast<i64>(b) * step.beams + opened.beam[i], base = opened.base[i];
+        u32 v = p;
+        bool kept = is_eligible(step, beam, p);
+        if (is_listed(step)) v = token_at(step.table, base + p);
+        else kept &= is_valid(step.table, base, p);
+        const float logit = logit_of<T>(step, beam, v);
+        return kept ? or_dead(beam_score + log_probability(logit, opened.mass[i])) : never();
+    }
+
+    // The same with a bonus or a nudge.
+    __device__ __noinline__ float guided_key(u32 at, u32 halves) const {
+        const u32 i = at >> halves, size = opened.size[i], p = opened.place[i] + (at & halves) * 32 + lane_id();
+        if (p >= size) return size == 0 && p == 0 ? or_dead(opened.score[i]) : never();
+        return position_key<T>(step, static_cast<i64>(b) * step.beams + opened.beam[i], opened.base[i], p, opened.mass[i], opened.score[i]);
+    }
+};
+
 template <class T>
 __global__ void __launch_bounds__(THREADS, 2) open_tiles(const __grid_constant__ Step step) {
-    open_and_choose<T>(step, blockIdx.y, step.bounds[blockIdx.y], Carver(), blockIdx.x, gridDim.x);
+    const int b = blockIdx.y;
+    Carver carver;
+    Chooser chooser = make_chooser(carver, step.capacity);
+    Opened opened;
+    opened.tile = carver.take<u32>(KEYS_AT_ONCE);
+    opened.beam = carver.take<u32>(THREADS);
+    opened.place = carver.take<u32>(THREADS);
+    opened.base = carver.take<i64>(THREADS);
+    opened.size = carver.take<u32>(THREADS);
+    opened.score = carver.take<float>(THREADS);
+    opened.mass = carver.take<float2>(THREADS);
+    opened.count = chooser.words + 52;
+    Meeting* const meeting = step.meetings + b;
+    u64* const list = step.lists + static_cast<i64>(b) * step.list_capacity;
+
+    const u32 groups = static_cast<u32>(step.beams) * (step.parts * step.slots / step.group);
+    const Bound bound = bound_of(step.groups + static_cast<i64>(b) * groups, groups, step.width, opened.tile, KEYS_AT_ONCE, chooser);
+    OpenTiles<T> tiles{step, b, bound, blockIdx.x, gridDim.x, opened};
+    u32* const count = chooser.words + 50;
+    if (threadIdx.x == 0) *count = 0;
+    __syncthreads();
+    tiles.each([&](bool there, u64 number) { append(chooser, count, there, number); });
+    __syncthreads();
+    const bool alone = gridDim.x == 1;
+    u32 listed = *count;
+    if (!alone) {
+        list_survivors(chooser, listed, meeting, list, step.list_capacity);
+        if (!arrived_last(&meeting->arrived, gridDim.x, chooser.words)) return;
+        listed = __ldcg(&meeting->listed);
+        __syncthreads();
+        if (threadIdx.x == 0) meeting->listed = 0;
+    }
+    const i64 first_beam = static_cast<i64>(b) * step.beams;
+    const bool lists = is_listed(step);
+    const u32 each = static_cast<u32>(step.tiles) * step.tile;
+    const auto emit = [&](u32 place, u64 number) {
+        const u32 slot = slot_of(number);
+        const int parent = slot / each;
+        const u32 p = slot - parent * each;
+        const i64 beam = first_beam + parent;
+        const float key = key_of(number);
+        const i64 row = step.in_rows[beam];
+        if (step.in_finished[beam]) {
+            write_beam(step, b, place, parent, -1, key, key, row, 1);
+            return;
+        }
+        const i64 entry = entry_at(step, row, start_of(step.table.starts, row), p);
+        const u32 token = lists ? token_at(step.table, entry) : p;
+        float score = key;  // without a nudge they are one
+        if (step.nudge != nullptr) score = token_score<T>(step, beam, token, __ldcg(step.masses + beam), step.in_scores[beam]);
+        u8 finished;
+        const i64 next = settle(step, entry, finished);
+        write_beam(step, b, place, parent, static_cast<int>(token), score, key, next, finished);
+    };
+    float high = tiles.bound.scale.high, low = tiles.bound.low();
+    u32 alive;
+    if (listed <= chooser.capacity && (alone || listed <= static_cast<u32>(step.list_capacity))) {
+        if (!alone) {
+#pragma unroll 1
+            for (u32 i = threadIdx.x; i < listed; i += THREADS) chooser.survivors[i] = __ldcg(list + i);
+            __syncthreads();
+        }
+        alive = listed;
+    } else if (!alone && listed <= static_cast<u32>(step.list_capacity)) {
+        alive = gather(Listed{list, listed}, chooser, step.width, high, low);
+    } else {
+        tiles.block = 0;
+        tiles.blocks = 1;
+        alive = narrow(tiles, chooser, step.width, high, low);
+    }
+    const u32 kept = choose(chooser, alive, high, low, step.width, emit);
+    write_padding(step, b, kept);
 }

@@ -9,19 +9,31 @@
 // Projected: a logit is hidden[b, m] . head[v] in float32, a warp to a product, head rows read in
 // place. Otherwise logits[b, m, v] is gathered. A finished beam is one candidate with its own score.
 // Workspace: 3 * scratch_stride words per request, scratch_stride at least the sum of the degrees
-// of any M different rows; logits, then keys, then tokens. M * widest row < 2^32.
+// of any M different rows: a candidate's logit and what it is, side by side, and behind all of these
+// the keys. M * widest row < 2^32, M <= 4096, V <= 2^20.
+
+// What a candidate is: its beam and its token.
+constexpr u32 TOKEN_BITS = 20, TOKEN_MASK = (1u << TOKEN_BITS) - 1u;
+
+// Rows up to so many candidates: each candidate adds up its row for itself.
+constexpr u32 TINY = 8;
+// Else a thread adds up a row of up to SHORT candidates, a warp up to LONG, and the block beyond.
+constexpr u32 SHORT = 16, LONG = 1024;
 
 struct Rows {
     const Step& step;
     i64 first_beam;
     const u32* offset;   // [M + 1]: where a beam's candidates begin
     const i64* first;    // [M]: its row's first entry, -1 for a finished beam
-    u32* tokens;         // the workspace's last third
-    float* keys;         // its second third, or shared memory when it fits
+    const u64* pairs;    // the workspace's first part: logits (low) and what they belong to (high)
+    u32* names;          // the high halves in shared memory, null where they do not fit
+    float* keys;         // logits, then keys: in the workspace's second part, or in shared memory
     u32 total;
 
+    // The beam of a candidate, before any block has written it down.
     __device__ __forceinline__ int beam_of(u32 candidate) const {
         int low = 0, high = step.beams - 1;  // the last beam that begins at or before the candidate
+#pragma unroll 1
         while (low < high) {
             const int middle = (low + high + 1) >> 1;
             if (offset[middle] <= candidate) low = middle;
@@ -29,17 +41,19 @@ struct Rows {
         }
         return low;
     }
-    __device__ __forceinline__ bool eligible(int m, u32 j, u32 token) const {
-        return is_eligible(step, first_beam + m, is_listed(step) ? j : token);
+    __device__ __forceinline__ u32 name_of(u32 candidate) const {
+        return names != nullptr ? names[candidate] : static_cast<u32>(__ldcg(pairs + candidate) >> 32);
     }
-    // Turns the logit of the beam's candidate j into its key; all blocks' tokens are there.
-    __device__ __forceinline__ float key(int m, u32 j, float logit, float2 mass, float beam_score) const {
-        u32 token = 0;
-        if (step.eligible != nullptr || step.bonus != nullptr || step.nudge != nullptr) token = __ldcg(tokens + offset[m] + j);
-        if (!eligible(m, j, token)) return never();
+    __device__ __forceinline__ bool eligible(int m, u32 candidate, u32 token) const {
+        return is_eligible(step, first_beam + m, is_listed(step) ? candidate - offset[m] : token);
+    }
+    // Turns a logit into its key.
+    __device__ __forceinline__ float key(int m, u32 candidate, u32 token, float beam_score, float logit, float2 mass) const {
+        if (!eligible(m, candidate, token)) return never();
         return key_of_score(step, score_of(step, beam_score, logit, mass, first_beam + m, token), first_beam + m, token);
     }
     template <class F> __device__ __forceinline__ void each(F f) const {
+#pragma unroll 1
         for (u32 i = threadIdx.x; i < ((total + 31) & ~31u); i += THREADS) {
             const float key = i < total ? keys[i] : never();
             f(key > never(), rank_number(key, i));
@@ -47,12 +61,47 @@ struct Rows {
     }
 };
 
+// The logs of the masses of the rows with more than `tiny` candidates, into `mass`.
+__device__ __noinline__ void add_up_rows(const Rows& rows, u32 tiny, float2* mass, u32* words) {
+    const int beams = rows.step.beams;
+    const bool by_block = beams < WARPS;  // few rows: the whole block for each
+    const u32 by_thread = tiny > 0 ? tiny : SHORT;
+    bool longer = false;
+#pragma unroll 1
+    for (int m = threadIdx.x; m < beams; m += THREADS) {
+        const u32 start = rows.offset[m], degree = rows.offset[m + 1] - start;
+        longer |= degree > by_thread;
+        if (degree > tiny && degree <= by_thread) mass[m] = mass_of(rows.keys + start, 0, degree, 1).log();
+    }
+    if (!__syncthreads_or(longer)) return;
+    longer = false;
+#pragma unroll 1
+    for (int m = warp_id(); m < beams; m += WARPS) {
+        const u32 start = rows.offset[m], degree = rows.offset[m + 1] - start;
+        longer |= degree > LONG;
+        if (degree <= by_thread || degree > LONG || by_block) continue;
+        const float2 own = mass_of(rows.keys + start, lane_id(), degree, 32).across_warp().log();
+        if (lane_id() == 0) mass[m] = own;
+    }
+    longer = __syncthreads_or(longer);
+#pragma unroll 1
+    for (int m = longer || by_block ? 0 : beams; m < beams; ++m) {
+        const u32 start = rows.offset[m], degree = rows.offset[m + 1] - start;
+        if (degree <= by_thread || (degree <= LONG && !by_block)) continue;
+        const float2 own = across_block(mass_of(rows.keys + start, threadIdx.x, degree, THREADS).across_warp(), reinterpret_cast<float*>(words)).log();
+        if (threadIdx.x == 0) mass[m] = own;
+    }
+    __syncthreads();
+}
+
 // The lane's part of a product of `size` numbers; four such products are taken together.
 template <class T> __device__ __forceinline__ void lane_products(const T* const (&a)[4], const T* const (&b)[4], int size, bool aligned, float (&sum)[4]) {
 #pragma unroll
     for (int k = 0; k < 4; ++k) sum[k] = 0.0f;
     if (!aligned) {
+#pragma unroll 1
         for (int i = lane_id(); i < size; i += 32)
+#pragma unroll 1
             for (int k = 0; k < 4; ++k) sum[k] = fmaf(number(a[k][i]), number(b[k][i]), sum[k]);
         return;
     }
@@ -80,12 +129,14 @@ __global__ void __launch_bounds__(THREADS, 2) score_rows(const __grid_constant__
     u32* const offset = carver.take<u32>(beams + 1);
     i64* const first = carver.take<i64>(beams);
     float2* const mass = carver.take<float2>(beams);
-    float* const staged = carver.take<float>(step.staged);
+    float* const staged_keys = carver.take<float>(step.staged);
+    u32* const staged_names = carver.take<u32>(step.staged);
 
     // Degrees, and where each beam's candidates begin.
     const int count = static_cast<int>(step.in_count[b]);
     const int each = (beams + THREADS - 1) / THREADS;
-    u32 mine = 0, total;
+    u32 mine = 0, widest = 0, total;
+#pragma unroll 1
     for (int i = 0; i < each; ++i) {
         const int m = threadIdx.x * each + i;
         if (m >= beams) break;
@@ -102,11 +153,13 @@ __global__ void __launch_bounds__(THREADS, 2) score_rows(const __grid_constant__
             }
         }
         first[m] = start;
-        mass[m].x = step.in_scores[first_beam + m];  // until the mass is known
+        mass[m].x = step.in_scores[first_beam + m];  // asked for now, needed by the last block
         offset[m] = degree;
         mine += degree;
+        widest = max(widest, degree);
     }
     u32 running = block_scan(mine, chooser.words, total);
+#pragma unroll 1
     for (int i = 0; i < each; ++i) {
         const int m = threadIdx.x * each + i;
         if (m >= beams) break;
@@ -118,17 +171,19 @@ __global__ void __launch_bounds__(THREADS, 2) score_rows(const __grid_constant__
     // nothing is written past it.
     total = static_cast<u32>(min(static_cast<i64>(total), step.scratch_stride));
     if (threadIdx.x == 0) offset[beams] = total;
-    __syncthreads();
+    const bool all_tiny = !__syncthreads_or(widest > TINY);
 
-    float* const numbers = step.scratch + b * step.scratch_stride * 3;
-    u32* const tokens = reinterpret_cast<u32*>(numbers + 2 * step.scratch_stride);
-    Rows rows{step, first_beam, offset, first, tokens, nullptr, total};
+    u64* const pairs = reinterpret_cast<u64*>(step.scratch) + b * step.scratch_stride;
+    float* const workspace = reinterpret_cast<float*>(reinterpret_cast<u64*>(step.scratch) + gridDim.y * step.scratch_stride) + b * step.scratch_stride;
+    const bool fits = total <= static_cast<u32>(step.staged);
+    Rows rows{step, first_beam, offset, first, pairs, fits ? staged_names : nullptr, fits ? staged_keys : workspace, total};
 
     // The logits: each warp of the grid takes as many candidates in a row.
     const u32 warps = gridDim.x * WARPS;
     const u32 share = (total + warps - 1) / warps;
     const u32 begin = min(total, (blockIdx.x * WARPS + warp_id()) * share);
     const u32 end = min(total, begin + share);
+#pragma unroll 1
     for (u32 base = begin; base < end; base += 32) {
         const u32 candidate = base + lane_id();
         int m = 0;
@@ -140,9 +195,8 @@ __global__ void __launch_bounds__(THREADS, 2) score_rows(const __grid_constant__
             if (first[m] < 0) {
                 logit = 0.0f;
             } else {
-                const u32 j = candidate - offset[m];
-                token = token_in(step, first_beam + m, first[m], j);
-                wanted = step.normalize != NORMALIZE_ELIGIBLE || rows.eligible(m, j, token);
+                token = token_in(step, first_beam + m, first[m], candidate - offset[m]);
+                wanted = step.normalize != NORMALIZE_ELIGIBLE || rows.eligible(m, candidate, token);
             }
         }
         if (Projected) {
@@ -150,6 +204,7 @@ __global__ void __launch_bounds__(THREADS, 2) score_rows(const __grid_constant__
             const T* const head = static_cast<const T*>(step.head);
             const u32 mask = __ballot_sync(EVERY_LANE, wanted);
             const int there = static_cast<int>(min(32u, end - base));
+#pragma unroll 1
             for (int lane = 0; lane < there; lane += 4) {
                 if ((mask >> lane & 15u) == 0) continue;
                 float sum[4];
@@ -161,109 +216,81 @@ __global__ void __launch_bounds__(THREADS, 2) score_rows(const __grid_constant__
                     weights[k] = head + static_cast<i64>(__shfl_sync(EVERY_LANE, token, lane + k)) * step.hidden_size;
                 }
                 lane_products(states, weights, step.hidden_size, step.aligned, sum);
-#pragma unroll
-                for (int k = 0; k < 4; ++k) {
-                    const float product = warp_sum(sum[k]);
-                    if (lane_id() == lane + k && wanted) logit = product;
-                }
+                const int own = lane_id() - lane;  // the product that is this lane's
+                const float product = __shfl_sync(EVERY_LANE, four_sums(sum), own * 8);
+                if (own >= 0 && own < 4 && wanted) logit = product;
             }
+            if (wanted) logit = or_dead(logit + bias_of(step, token));
         } else if (wanted) {
             logit = logit_of<T>(step, first_beam + m, token);
         }
-        if (Projected && wanted) logit = or_dead(logit + bias_of(step, token));
-        if (candidate < end) {
-            numbers[candidate] = logit;
-            tokens[candidate] = token;
-        }
+        const u64 name = static_cast<u32>(m) << TOKEN_BITS | token;
+        if (candidate < end) pairs[candidate] = name << 32 | static_cast<u32>(__float_as_int(logit));
     }
 
     if (!arrived_last(&step.meetings[b].arrived, gridDim.x, chooser.words)) return;
 
-    // Logits become keys in place: in shared memory where they fit.
-    float* keys = numbers;
-    if (total <= static_cast<u32>(step.staged)) keys = staged;
-    else keys = numbers + step.scratch_stride;
-    constexpr u32 AHEAD = 8;
+    constexpr u32 AHEAD = 4;
+#pragma unroll 1
     for (u32 base = threadIdx.x; base < total; base += AHEAD * THREADS) {
-        float logit[AHEAD];
+        u64 pair[AHEAD];
 #pragma unroll
-        for (u32 k = 0; k < AHEAD; ++k) logit[k] = base + k * THREADS < total ? __ldcg(numbers + base + k * THREADS) : 0.0f;
+        for (u32 k = 0; k < AHEAD; ++k) pair[k] = base + k * THREADS < total ? __ldcg(pairs + base + k * THREADS) : 0;
 #pragma unroll
-        for (u32 k = 0; k < AHEAD; ++k)
-            if (base + k * THREADS < total) keys[base + k * THREADS] = logit[k];
+        for (u32 k = 0; k < AHEAD; ++k) {
+            if (base + k * THREADS >= total) break;
+            rows.keys[base + k * THREADS] = __int_as_float(static_cast<int>(pair[k]));
+            if (fits) staged_names[base + k * THREADS] = static_cast<u32>(pair[k] >> 32);
+        }
     }
     __syncthreads();
-    rows.keys = keys;
 
-    // A thread to a short row, a warp to a long one, the block to a very long one. Where all candidates
-    // fit among the survivors they go there at once; the dead come last in their order.
-    constexpr u32 SHORT = 16, LONG = 1024;
+    // Logits become keys. Where all candidates fit among the survivors the keys go there, the dead
+    // with the rest, for they come last in order; else they take the logits' places.
     const bool all_fit = total <= chooser.capacity;
+    const u32 tiny = all_fit && step.nudge == nullptr && step.mass == nullptr ? TINY : 0;
+    if (step.mass == nullptr && !(all_tiny && tiny == TINY)) add_up_rows(rows, tiny, mass, chooser.words);
     float high = never(), low = -never();
-    u32 living = 0, widest = 0;
-    const auto settle_key = [&](u32 place, float key) {
-        if (all_fit) chooser.survivors[place] = rank_number(key, place);
-        else keys[place] = key;
+    u32 alive = 0;
+#pragma unroll 1
+    for (u32 i = threadIdx.x; i < total; i += THREADS) {
+        const u32 name = rows.name_of(i), token = name & TOKEN_MASK;
+        const int m = static_cast<int>(name >> TOKEN_BITS);
+        const u32 start = offset[m], degree = offset[m + 1] - start;
+        const float beam_score = degree <= tiny ? mass[m].x : step.in_scores[first_beam + m];
+        float key = or_dead(beam_score);
+        if (first[m] >= 0) {
+            float2 own;
+            if (degree <= tiny) own = mass_of(rows.keys + start, 0, degree, 1).log();
+            else own = step.mass != nullptr ? __ldcg(step.mass + first_beam + m) : mass[m];
+            key = rows.key(m, i, token, beam_score, rows.keys[i], own);
+        }
+        if (all_fit) chooser.survivors[i] = rank_number(key, i);
+        else rows.keys[i] = key;
         if (key > never()) {
             high = fmaxf(high, key);
             low = fminf(low, key);
-            ++living;
+            ++alive;
         }
-    };
-    for (int m = threadIdx.x; m < beams; m += THREADS) {
-        const u32 start = offset[m], degree = offset[m + 1] - start;
-        widest = max(widest, degree);
-        if (degree == 0 || degree > SHORT) continue;
-        const float beam_score = mass[m].x;
-        if (first[m] < 0) {
-            settle_key(start, or_dead(beam_score));
-            continue;
-        }
-        const float2 own = step.mass != nullptr ? __ldcg(step.mass + first_beam + m) : mass_of(keys + start, 0, degree, 1).log();
-        mass[m] = own;
-        for (u32 j = 0; j < degree; ++j) settle_key(start + j, rows.key(m, j, keys[start + j], own, beam_score));
     }
-    const bool any_long = __syncthreads_or(widest > LONG), any_middling = __syncthreads_or(widest > SHORT);
-    for (int m = any_middling ? warp_id() : beams; m < beams; m += WARPS) {
-        const u32 start = offset[m], degree = offset[m + 1] - start;
-        if (degree <= SHORT || degree > LONG) continue;
-        const float beam_score = mass[m].x;
-        const float2 own = step.mass != nullptr ? __ldcg(step.mass + first_beam + m) : mass_of(keys + start, lane_id(), degree, 32).across_warp().log();
-        __syncwarp();
-        if (lane_id() == 0) mass[m] = own;
-        for (u32 j = lane_id(); j < degree; j += 32) settle_key(start + j, rows.key(m, j, keys[start + j], own, beam_score));
-    }
-    for (int m = any_long ? 0 : beams; m < beams; ++m) {
-        const u32 start = offset[m], degree = offset[m + 1] - start;
-        if (degree <= LONG) continue;
-        const float beam_score = mass[m].x;
-        __syncthreads();
-        float2 own;
-        if (step.mass != nullptr) own = __ldcg(step.mass + first_beam + m);
-        else own = across_block(mass_of(keys + start, threadIdx.x, degree, THREADS).across_warp(), reinterpret_cast<float*>(chooser.words)).log();
-        if (threadIdx.x == 0) mass[m] = own;
-        for (u32 j = threadIdx.x; j < degree; j += THREADS) settle_key(start + j, rows.key(m, j, keys[start + j], own, beam_score));
-    }
-    __syncthreads();
-
-    u32 alive;
-    block_range(high, low, chooser.words);
-    block_scan(living, chooser.words, alive);
+    alive = block_summary(high, low, alive, chooser.words);
     u32 found = total;
     if (!all_fit) found = alive == 0 ? 0 : narrow(rows, chooser, step.width, high, low);
     const u32 wanted = min(alive, static_cast<u32>(step.width));
     const u32 kept = choose(chooser, wanted == 0 ? 0 : found, high, low, wanted, [&](u32 place, u64 number) {
-        const u32 candidate = slot_of(number);
-        const int m = rows.beam_of(candidate);
+        const u32 candidate = slot_of(number), name = rows.name_of(candidate);
+        const int m = static_cast<int>(name >> TOKEN_BITS);
         const float key = key_of(number);
         if (first[m] < 0) {
             write_beam(step, b, place, m, -1, key, key, step.in_rows[first_beam + m], 1);
             return;
         }
-        const u32 token = __ldcg(tokens + candidate);
+        const u32 token = name & TOKEN_MASK;
         float score = key;  // without a nudge they are one
-        if (step.nudge != nullptr)
-            score = score_of(step, step.in_scores[first_beam + m], __ldcg(numbers + candidate), mass[m], first_beam + m, token);
+        if (step.nudge != nullptr) {
+            const float logit = __int_as_float(static_cast<int>(__ldcg(pairs + candidate)));
+            score = score_of(step, step.in_scores[first_beam + m], logit, step.mass != nullptr ? __ldcg(step.mass + first_beam + m) : mass[m], first_beam + m, token);
+        }
         u8 finished;
         const i64 row = settle(step, first[m] + candidate - offset[m], finished);
         write_beam(step, b, place, m, static_cast<int>(token), score, key, row, finished);

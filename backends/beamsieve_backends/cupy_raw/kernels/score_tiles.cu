@@ -2,9 +2,9 @@
 //
 //     for b, m: mass[m] = log-sum-exp of the beam's denominator                  # spread over the blocks
 //               best[m, tile] = score[m] + (largest candidate logit in tile - mass[m])
-//     for b:    bound[b] = the interval that holds the width-th best group       # the block that ends last
+//               groups[m, group] = the best of the group's tiles
 //
-// open_tiles is the second pass; where tiles are few, the last block is it (`opens`). A tile is `tile` positions of one beam: 64 tokens in the bitmap layout
+// open_tiles is the second pass. A tile is `tile` positions of one beam: 64 tokens in the bitmap layout
 // (a word of the bitmap), 32 entries in the list layout. A group is `group` tiles of a beam: the best
 // of a group is a candidate too, and so many keys are enough for a sharp bound.
 //
@@ -12,7 +12,7 @@
 // after the other, so that the sum is the same whether a beam has a warp for each part or one for
 // all (`warps_per_beam`). Grid (blocks per request, B). With bonus or nudge the tiles are read twice: the
 // best of a tile is then known only after `mass`. Workspace: scratch_stride >= M * tiles floats per
-// request; `groups` [B, M, parts * slots / group]; `masses` [B, M]; `bounds` [B]. M * tiles * tile < 2^32.
+// request; `groups` [B, M, parts * slots / group]; `masses` [B, M]. M * tiles * tile < 2^32.
 
 constexpr float LOG2_E = 1.4426950408889634f;
 constexpr int TILES_AHEAD = 4;
@@ -81,14 +81,18 @@ __device__ __forceinline__ Mass read_words(const Step& step, const Beam& beam, i
         for (int k = 0; k < TILES_AHEAD; ++k) {
             const u32 p = static_cast<u32>(c + k * parts) * 128 + lane_id() * 4;
             float four[4] = {0.0f, 0.0f, 0.0f, 0.0f};
+            if (p < vocabulary) load4(logits + p, four);
+#pragma unroll
+            for (int i = 0; i < 4; ++i) x[4 * k + i] = four[i];
+        }
+#pragma unroll
+        for (int k = 0; k < TILES_AHEAD; ++k) {  // later, for they need the row
+            const u32 p = static_cast<u32>(c + k * parts) * 128 + lane_id() * 4;
             valid[k] = kept[k] = 0;
             if (p < vocabulary) {
-                load4(logits + p, four);
                 valid[k] = valid_bits[p >> 3] >> (p & 4);
                 if (!AllKept) kept[k] = kept_bits[p >> 3] >> (p & 4);
             }
-#pragma unroll
-            for (int i = 0; i < 4; ++i) x[4 * k + i] = four[i];
         }
         if (scaled) {
 #pragma unroll
@@ -181,6 +185,7 @@ __device__ __forceinline__ Mass read_positions(const Step& step, const Beam& bea
     Mass mass;
 #pragma unroll 1
     for (int chunk = part; chunk * 2 < step.tiles; chunk += step.parts) {
+#pragma unroll 1
         for (int t = chunk * 2; t < min(chunk * 2 + 2, step.tiles); ++t) {
             float x[2], candidate = never();
 #pragma unroll
@@ -209,11 +214,13 @@ __device__ __forceinline__ Mass read_part(const Step& step, const Beam& beam, in
         return read_words<T, false>(step, beam, part, best);
     }
     const int filled = min(step.tiles, static_cast<int>((beam.size + 31) / 32));
+#pragma unroll 1
     for (int t = part + step.parts * lane_id(); t < step.tiles; t += step.parts * 32)
         if (t >= filled) best[t] = never();
     Mass mass = read_entries<T>(step, beam, part, filled, best);
     if (step.normalize == NORMALIZE_ALL) {
         mass = Mass();
+#pragma unroll 1
         for (u32 v = part * 32 + lane_id(); v < static_cast<u32>(step.vocabulary); v += step.parts * 32) mass.add(logit_of<T>(step, beam.beam, v));
     }
     return mass;
@@ -227,24 +234,29 @@ __global__ void __launch_bounds__(THREADS, 2) score_tiles(const __grid_constant_
     const i64 first_beam = static_cast<i64>(b) * beams;
 
     Carver carver;
-    u32* const histogram = carver.take<u32>(BINS);
     u32* const words = carver.take<u32>(BLOCK_WORDS);
     float* const largest_of = reinterpret_cast<float*>(words);      // [WARPS]
     float* const sum_of = reinterpret_cast<float*>(words) + WARPS;  // [WARPS]
 
     const int count = static_cast<int>(step.in_count[b]);
-    const int own = warp_id() % share, at_once = gridDim.x * (WARPS / share);
+    const int shift = __ffs(share) - 1, own = warp_id() & (share - 1), at_once = gridDim.x * (WARPS >> shift);
     const int together = listed ? 1 : 2;  // neighbours in one part
-    const u32 of_beam = parts * step.slots / step.group;
-    float high = never(), low = -never();
-    for (int from = blockIdx.x * (WARPS / share); from < beams; from += at_once) {
-        const int m = from + warp_id() / share;
+    const int group_shift = __ffs(step.group) - 1;
+    const u32 of_beam = parts * step.slots >> group_shift;
+#pragma unroll 1
+    for (int from = blockIdx.x * (WARPS >> shift); from < beams; from += at_once) {
+        const int m = from + (warp_id() >> shift);
         const bool there = m < beams;
         Beam beam{first_beam + m, 0, 0, static_cast<u32>(step.vocabulary)};
         float* const best = step.scratch + b * step.scratch_stride + static_cast<i64>(m) * tiles;
-        const bool alive = there && m < count, finished = alive && step.in_finished[beam.beam], live = alive && !finished;
+        // All asked for at once, the count among it.
+        const i64 known = there ? beam.beam : first_beam;
+        const bool was_finished = step.in_finished[known];
+        const i64 row = step.in_rows[known];
+        const float score_before = step.in_scores[known];
+        const bool alive = there && m < count, finished = alive && was_finished, live = alive && !finished;
         if (live) {
-            beam.row = step.in_rows[beam.beam];
+            beam.row = row;
             if (listed) {
                 const Range range = range_of(step.table.starts, beam.row);
                 beam.start = range.begin;
@@ -252,37 +264,40 @@ __global__ void __launch_bounds__(THREADS, 2) score_tiles(const __grid_constant_
             }
         }
         Mass sum;
-        if (share == 1) {
-            for (int part = 0; live && part < parts; ++part) sum.add(read_part<T>(step, beam, part, best).across_warp());
-        } else {
-            if (live) sum = read_part<T>(step, beam, own, best).across_warp();
+        const int parts_end = share == 1 ? parts : own + 1;
+#pragma unroll 1
+        for (int part = own; live && part < parts_end; ++part) sum.add(read_part<T>(step, beam, part, best).across_warp());
+        if (share > 1) {
             if (lane_id() == 0) {
                 largest_of[warp_id()] = sum.largest;
                 sum_of[warp_id()] = sum.sum;
             }
             __syncthreads();
             sum = Mass();
+#pragma unroll 1
             for (int i = 0; i < share; ++i) {
                 Mass other;
-                other.largest = largest_of[warp_id() / share * share + i];
-                other.sum = sum_of[warp_id() / share * share + i];
+                other.largest = largest_of[warp_id() - own + i];
+                other.sum = sum_of[warp_id() - own + i];
                 sum.add(other);
             }
             __syncthreads();
         }
         if (!there) continue;
         const float2 mass = sum.log();
-        const float beam_score = alive ? step.in_scores[beam.beam] : never();
+        const float beam_score = alive ? score_before : never();
         if (live && own == 0 && lane_id() == 0) step.masses[beam.beam] = mass;
         __syncwarp();
 
         // Logits become keys, a lane to a tile; the tiles are those that this warp wrote.
         const int begin = own * step.slots, end = share == 1 ? parts * step.slots : begin + step.slots;
         if (guided && live) {
+#pragma unroll 1
             for (int i = begin; i < end; ++i) {
                 const int slot = i % step.slots, t = (i / step.slots + parts * (slot / together)) * together + slot % together;
                 if (t >= tiles) continue;
                 float largest = never();
+#pragma unroll 1
                 for (int k = lane_id(); k < step.tile; k += 32) {
                     const u32 p = static_cast<u32>(t) * step.tile + k;
                     if (p < beam.size) largest = fmaxf(largest, position_key<T>(step, beam.beam, listed ? beam.start : beam.row, p, mass, beam_score));
@@ -292,6 +307,7 @@ __global__ void __launch_bounds__(THREADS, 2) score_tiles(const __grid_constant_
             }
             __syncwarp();
         }
+#pragma unroll 1
         for (int i = begin; i < end; i += 32) {
             const int at = i + lane_id(), slot = at % step.slots;
             const int t = (at / step.slots + parts * (slot / together)) * together + slot % together;
@@ -301,25 +317,9 @@ __global__ void __launch_bounds__(THREADS, 2) score_tiles(const __grid_constant_
                 else key = guided ? best[t] : or_dead(beam_score + log_probability(best[t], mass));
                 best[t] = key;
             }
+#pragma unroll 1
             for (int by = 1; by < step.group; by <<= 1) key = fmaxf(key, __shfl_xor_sync(EVERY_LANE, key, by));
-            if (at < end && at % step.group == 0) {
-                step.groups[(static_cast<i64>(b) * beams + m) * of_beam + at / step.group] = key;
-                if (key > never()) {
-                    high = fmaxf(high, key);
-                    low = fminf(low, key);
-                }
-            }
+            if (at < end && (at & (step.group - 1)) == 0) step.groups[(static_cast<i64>(b) * beams + m) * of_beam + (at >> group_shift)] = key;
         }
-    }
-    __syncthreads();
-    meet_range(step.meetings + b, high, low, words);
-    if (!arrived_last(&step.meetings[b].arrived, gridDim.x, words)) return;
-    const u32 groups = static_cast<u32>(beams) * of_beam;
-    const Bound bound = find_bound(step.meetings + b, step.groups + static_cast<i64>(b) * groups, groups, step.width, histogram, words);
-    if (step.opens) {
-        __syncthreads();
-        open_and_choose<T>(step, b, bound, carver, 0, 1);
-    } else if (threadIdx.x == 0) {
-        step.bounds[b] = bound;
     }
 }

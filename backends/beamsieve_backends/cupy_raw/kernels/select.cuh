@@ -67,7 +67,7 @@ __device__ __forceinline__ void append(const Chooser& chooser, u32* count, bool 
 }
 
 // The first bin at which the running count reaches `wanted`, and the count before it.
-__device__ __forceinline__ u32 bin_reaching(const u32* histogram, u32* words, u32 bins, u32 wanted, u32& before) {
+__device__ __noinline__ u32 bin_reaching(const u32* histogram, u32* words, u32 bins, u32 wanted, u32& before) {
     const u32 each = (bins + THREADS - 1) / THREADS;
     const u32 first = threadIdx.x * each;
     u32 mine = 0, total;
@@ -92,12 +92,13 @@ __device__ __forceinline__ u32 bin_reaching(const u32* histogram, u32* words, u3
 }
 
 __device__ __forceinline__ void clear_histogram(u32* histogram, u32 bins) {
+#pragma unroll 1
     for (u32 i = threadIdx.x; i < bins; i += THREADS) histogram[i] = 0;
     __syncthreads();
 }
 
 // The highest and lowest of what the threads saw (-inf and +inf for nothing), in every thread.
-__device__ __forceinline__ void block_range(float& high, float& low, u32* words) {
+__device__ __noinline__ void block_range(float& high, float& low, u32* words) {
     float* const places = reinterpret_cast<float*>(words);
     high = warp_max(high);
     low = -warp_max(-low);
@@ -109,6 +110,14 @@ __device__ __forceinline__ void block_range(float& high, float& low, u32* words)
     high = warp_max(places[lane_id() % WARPS]);
     low = -warp_max(-places[WARPS + lane_id() % WARPS]);
     __syncthreads();
+}
+
+// The same, and the sum of `count` over the block.
+__device__ __noinline__ u32 block_summary(float& high, float& low, u32 count, u32* words) {
+    const u32 sum = __reduce_add_sync(EVERY_LANE, count);
+    if (lane_id() == 0) words[2 * WARPS + warp_id()] = sum;
+    block_range(high, low, words);
+    return __reduce_add_sync(EVERY_LANE, lane_id() < WARPS ? words[2 * WARPS + lane_id()] : 0);
 }
 
 // Sorts survivors[0 : count) upwards, by a bitonic network; `count` is at most capacity.
@@ -221,6 +230,7 @@ __device__ __forceinline__ u32 choose(const Chooser& chooser, u32 count, float h
     clear_histogram(ends, BINS);
     // Sorted by bin; then each finds its place in its bin by counting those before it.
     const Scale scale(high, low);
+#pragma unroll 1
     for (u32 i = threadIdx.x; i < count; i += THREADS) atomicAdd(&ends[scale.bin_of(key_of(chooser.survivors[i]))], 1u);
     __syncthreads();
     constexpr u32 EACH = BINS / THREADS;
@@ -243,12 +253,14 @@ __device__ __forceinline__ u32 choose(const Chooser& chooser, u32 count, float h
             running += mine[k];
         }
         __syncthreads();
+#pragma unroll 1
         for (u32 i = threadIdx.x; i < count; i += THREADS) {
             const u64 number = chooser.survivors[i];
             chooser.sorted[atomicAdd(&ends[scale.bin_of(key_of(number))], 1u)] = number;
         }
         __syncthreads();
     }
+#pragma unroll 1
     for (u32 i = threadIdx.x; i < count; i += THREADS) {
         u64 number;
         u32 place = i;
@@ -259,6 +271,7 @@ __device__ __forceinline__ u32 choose(const Chooser& chooser, u32 count, float h
             const u32 bin = scale.bin_of(key_of(number));
             place = bin == 0 ? 0 : ends[bin - 1];
             if (place >= width) continue;
+#pragma unroll 1
             for (u32 k = place, end = ends[bin]; k < end; ++k) place += chooser.sorted[k] < number;
         }
         if (place < width) emit(place, number);
@@ -274,7 +287,6 @@ __device__ __forceinline__ u32 choose(const Chooser& chooser, u32 count, float h
 struct Bound {
     Scale scale;
     u32 last_bin = 0;
-    u32 alive = 0;  // tiles with any candidate
 
     __device__ __forceinline__ bool open(float key) const { return key > never() && scale.bin_of(key) <= last_bin; }
     // About the lowest key that is let through.
@@ -307,23 +319,54 @@ __device__ __forceinline__ Bound find_bound(Meeting* meeting, const float* best,
     if (high == 0) return bound;
     bound.scale = Scale(unordered(high), unordered(~low));
     clear_histogram(histogram, BINS);
-    u32 mine = 0;
-    constexpr u32 AHEAD = 8;
+    constexpr u32 AHEAD = 4;
+#pragma unroll 1
     for (u32 base = threadIdx.x; base < tiles; base += AHEAD * THREADS) {
         float key[AHEAD];
 #pragma unroll
         for (u32 k = 0; k < AHEAD; ++k) key[k] = base + k * THREADS < tiles ? __ldcg(best + base + k * THREADS) : never();
 #pragma unroll
         for (u32 k = 0; k < AHEAD; ++k) {
-            if (key[k] > never()) {
-                atomicAdd(&histogram[bound.scale.bin_of(key[k])], 1u);
-                ++mine;
-            }
+            if (key[k] > never()) atomicAdd(&histogram[bound.scale.bin_of(key[k])], 1u);
         }
     }
-    block_scan(mine, words, bound.alive);
+    __syncthreads();
     u32 before;
     bound.last_bin = bin_reaching(histogram, words, BINS, width, before);
+    return bound;
+}
+
+// The bound of `count` keys at `best`, found by every block for itself: it waits for no other. `kept`, of
+// `room` words, spares the second look at the first of them.
+__device__ __noinline__ Bound bound_of(const float* best, u32 count, u32 width, u32* kept, u32 room, const Chooser& chooser) {
+    float high = never(), low = -never();
+    constexpr u32 AHEAD = 4;
+#pragma unroll 1
+    for (u32 base = threadIdx.x; base < count; base += AHEAD * THREADS) {
+        float key[AHEAD];
+#pragma unroll
+        for (u32 k = 0; k < AHEAD; ++k) key[k] = base + k * THREADS < count ? best[base + k * THREADS] : never();
+#pragma unroll
+        for (u32 k = 0; k < AHEAD; ++k) {
+            const u32 i = base + k * THREADS;
+            if (i < min(count, room)) kept[i] = static_cast<u32>(__float_as_int(key[k]));
+            high = fmaxf(high, key[k]);
+            low = fminf(low, key[k] > never() ? key[k] : -never());
+        }
+    }
+    clear_histogram(chooser.histogram, BINS);
+    block_range(high, low, chooser.words);
+    Bound bound;
+    if (high == never()) return bound;
+    bound.scale = Scale(high, low);
+#pragma unroll 1
+    for (u32 i = threadIdx.x; i < count; i += THREADS) {
+        const float key = i < room ? __int_as_float(static_cast<int>(kept[i])) : best[i];
+        if (key > never()) atomicAdd(&chooser.histogram[bound.scale.bin_of(key)], 1u);
+    }
+    __syncthreads();
+    u32 before;
+    bound.last_bin = bin_reaching(chooser.histogram, chooser.words, BINS, width, before);
     return bound;
 }
 
@@ -332,6 +375,7 @@ __device__ __forceinline__ void list_survivors(const Chooser& chooser, u32 found
     if (threadIdx.x == 0) chooser.words[51] = found == 0 ? 0 : atomicAdd(&meeting->listed, found > chooser.capacity ? capacity + 1 : found);
     __syncthreads();
     const u32 base = chooser.words[51];
+#pragma unroll 1
     for (u32 i = threadIdx.x; i < min(found, chooser.capacity); i += THREADS)
         if (base + i < capacity) list[base + i] = chooser.survivors[i];
 }
@@ -340,6 +384,7 @@ struct Listed {
     const u64* list;
     u32 count;
     template <class F> __device__ __forceinline__ void each(F f) const {
+#pragma unroll 1
         for (u32 i = threadIdx.x; i < ((count + 31) & ~31u); i += THREADS) f(i < count, i < count ? __ldcg(list + i) : 0);
     }
 };

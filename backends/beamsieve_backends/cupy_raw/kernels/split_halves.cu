@@ -18,6 +18,11 @@ struct Halves {
 
 // x rounded to float16 (to the nearest, ties to even), |x| < 2^15 or not finite; and back.
 __device__ __forceinline__ u16 to_half(float x) {
+#ifdef __CUDA_ARCH__
+    u16 half;
+    asm("cvt.rn.f16.f32 %0, %1;" : "=h"(half) : "f"(x));
+    return half;
+#else
     const u32 bits = static_cast<u32>(__float_as_int(x));
     const u16 sign = static_cast<u16>(bits >> 16 & 0x8000u);
     const u32 size = bits & 0x7fffffffu;
@@ -28,6 +33,7 @@ __device__ __forceinline__ u16 to_half(float x) {
     }
     const u32 rounded = size + 0xfffu + (size >> 13 & 1u);
     return sign | static_cast<u16>((rounded - 0x38000000u) >> 13);
+#endif
 }
 
 __device__ __forceinline__ float power_of_two(int exponent) { return __int_as_float((exponent + 127) << 23); }
@@ -52,7 +58,7 @@ __device__ __forceinline__ void store8(u16* to, const u16 (&x)[8]) {
     *reinterpret_cast<uint4*>(to) = words;
 }
 
-__global__ void __launch_bounds__(THREADS) split_halves(const __grid_constant__ Halves in) {
+__global__ void __launch_bounds__(THREADS, 3) split_halves(const __grid_constant__ Halves in) {
     const i64 all = in.rows[0] + in.rows[1];
     for (i64 at = static_cast<i64>(blockIdx.x) * WARPS + warp_id(); at < all; at += static_cast<i64>(gridDim.x) * WARPS) {
         const int which = at >= in.rows[0];

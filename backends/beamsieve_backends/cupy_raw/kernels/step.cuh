@@ -55,7 +55,6 @@ struct Step {
     int slots;           // score_tiles: places for tiles in a part, a multiple of `group`
     int group;           // score_tiles: tiles in a group, a power of two
     int warps_per_beam;  // score_tiles: 1, or as many as parts
-    int opens;           // score_tiles: whether the last block opens the tiles, too
     int staged;          // score_rows: numbers of the workspace that fit in shared memory
 };
 
@@ -77,7 +76,7 @@ __device__ __forceinline__ bool is_eligible(const Step& step, i64 beam, u32 posi
 }
 
 __device__ __forceinline__ float bias_of(const Step& step, u32 token) {
-    return step.bias == nullptr ? 0.0f : number_at(step.bias, step.bias_type, token);
+    return step.bias == nullptr ? 0.0f : number_at(step.bias, step.bias_type, token);  // a call
 }
 
 // Score and key of a candidate, -inf when dead. `beam` is b * M + m.
@@ -119,7 +118,7 @@ __device__ __forceinline__ float position_key(const Step& step, i64 beam, i64 ba
 // Where an entry leads: the row of the next table, or the leaf when the semantic ID is complete.
 __device__ __forceinline__ i64 settle(const Step& step, i64 entry, u8& finished) {
     bool complete = step.last_level;
-    if (!complete && step.next_ends) complete = range_of(step.next, entry).size() == 0;
+    if (!complete && step.next_ends) complete = range_across(step.next, entry).size() == 0;  // a call
     finished = complete;
     if (!complete || step.child_leaf == nullptr) return entry;
     return integer_at(step.child_leaf, step.leaf_bytes, entry);
@@ -133,6 +132,7 @@ __device__ __forceinline__ void write_beam(
     const i64 parent = static_cast<i64>(b) * step.beams + m;
     const int* const from = step.in_tokens + parent * step.decoded;
     int* const to = step.out_tokens + out * (step.decoded + 1);
+#pragma unroll 1
     for (int i = 0; i < step.decoded; i += 4) {  // all loads before the first store
         int four[4];
 #pragma unroll
@@ -151,8 +151,10 @@ __device__ __forceinline__ void write_beam(
 
 // Fills the places of request b from `count` on with padding, and says how many are real.
 __device__ __forceinline__ void write_padding(const Step& step, int b, u32 count) {
+#pragma unroll 1
     for (u32 place = count + threadIdx.x; place < static_cast<u32>(step.width); place += THREADS) {
         const i64 out = static_cast<i64>(b) * step.width + place;
+#pragma unroll 1
         for (int i = 0; i <= step.decoded; ++i) step.out_tokens[out * (step.decoded + 1) + i] = -1;
         step.out_scores[out] = never();
         step.out_keys[out] = never();

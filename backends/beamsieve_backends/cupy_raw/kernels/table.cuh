@@ -53,48 +53,51 @@ struct Range {
     __device__ __forceinline__ u32 size() const { return static_cast<u32>(end - begin); }
 };
 
-// A row's range where its start or the next row's must be looked up by itself: at the end of a block.
+// A row's range where its start or the next row's must be looked up by itself.
 __device__ __noinline__ Range range_across(const Starts& starts, i64 row) { return {start_of(starts, row), start_of(starts, row + 1)}; }
 
-// A row's first entry and the one behind its last. Usually both bits lie in the two words from the
-// sample on, and the second is the next set bit after the first.
+// A row's first entry and the one behind its last. Every row has a bit, so the next row's is the next one
+// that is set. Three words from the sample on hold the row's bit, and but for wide rows the next.
 __device__ __forceinline__ Range range_of(const Starts& starts, i64 row) {
     if (starts.plain != nullptr) return {signed_at(starts.plain, starts.bytes, row), signed_at(starts.plain, starts.bytes, row + 1)};
     if (starts.bits == nullptr) return {row, row + 1};
-    const u32 last = (1u << starts.block_bits) - 1u;
-    const u32 left = static_cast<u32>(row) & last;
+    const u32 left = static_cast<u32>(row) & ((1u << starts.block_bits) - 1u);
     const i64 sample = signed_at(starts.samples, starts.bytes, row >> starts.block_bits);
-    if (sample < 0 || left == last) return range_across(starts, row);
+    if (sample < 0) return range_across(starts, row);
     const u64* const bits = starts.bits + (sample >> 6);
     const int shift = static_cast<int>(sample & 63);
-    const u64 low = bits[0] >> shift << shift, high = bits[1];
-    const u32 in_low = __popcll(low), in_both = in_low + __popcll(high);
-    if (left + 1 >= in_both) return range_across(starts, row);
-    const bool second = left >= in_low;
-    const u64 word = second ? high : low;
-    const u32 place = place_of_bit(word, second ? left - in_low : left);
-    const u64 behind = place == 63 ? 0 : word >> (place + 1);
-    const i64 at = (sample >> 6 << 6) + (second ? 64 : 0);
-    const i64 next = behind != 0 ? at + place + __ffsll(static_cast<i64>(behind)) : at + 63 + __ffsll(static_cast<i64>(high));
-    return {at + place - (starts.gap ? row : 0), next - (starts.gap ? row + 1 : 0)};
+    const u64 words[3] = {bits[0] >> shift << shift, bits[1], bits[2]};
+    const u32 first = __popcll(words[0]), second = first + __popcll(words[1]);
+    if (left + 1 >= second + __popcll(words[2])) return range_across(starts, row);
+    const u32 which = (left >= first) + (left >= second);
+    const u64 word = which == 0 ? words[0] : which == 1 ? words[1] : words[2];
+    const u32 place = place_of_bit(word, left - (which == 0 ? 0 : which == 1 ? first : second));
+    // The rest of the word, or the next word that has a bit.
+    const u64 rest = place == 63 ? 0 : word >> (place + 1);
+    const u64 behind = rest != 0 ? rest : which == 0 && words[1] != 0 ? words[1] : words[2];
+    const u32 from = rest != 0 ? which * 64 + place + 1 : which == 0 && words[1] != 0 ? 64 : 128;
+    const i64 at = sample >> 6 << 6;
+    const i64 begin = at + which * 64 + place, next = at + from + __ffsll(static_cast<i64>(behind)) - 1;
+    return {begin - (starts.gap ? row : 0), next - (starts.gap ? row + 1 : 0)};
 }
 
 struct Table {
     Starts starts;
-    const void* tokens;  // list layout: [entries], token_bytes each, or packed when token_bytes is 0
+    const void* tokens;  // list layout: [entries], token_bits each, side by side
     const u64* bitmap;   // bitmap layout: [rows, words], else null
     const void* ranks;   // bitmap layout: [rows, groups], rank_bytes each: the row's tokens before 4 words
-    int token_bytes, token_bits, rank_bytes;
+    int token_bits, rank_bytes;
     int words, groups;
 };
 
-// The token of an entry (list layout). Packed tokens are `token_bits` bits each, side by side.
+// The token of an entry (list layout). A second word is read only where the token reaches into it.
 __device__ __forceinline__ u32 token_at(const Table& table, i64 entry) {
-    if (table.token_bytes != 0) return static_cast<u32>(integer_at(table.tokens, table.token_bytes, entry));
-    const i64 bit = entry * table.token_bits;
-    const u32* const words = static_cast<const u32*>(table.tokens) + (bit >> 5);
-    const u64 two = words[0] | static_cast<u64>(words[1]) << 32;
-    return static_cast<u32>(two >> (bit & 31)) & ((1u << table.token_bits) - 1u);
+    const u32 bits = table.token_bits;
+    const i64 at = entry * bits;
+    const u32 shift = static_cast<u32>(at) & 31u;
+    const u32* const words = static_cast<const u32*>(table.tokens) + (at >> 5);
+    const u32 first = words[0], second = shift + bits > 32 ? words[1] : 0;
+    return static_cast<u32>((first | static_cast<u64>(second) << 32) >> shift) & (0xffffffffu >> (32 - bits));
 }
 
 __device__ __forceinline__ bool is_valid(const Table& table, i64 row, u32 token) {
