@@ -96,6 +96,20 @@ class TestChoice:
         scores[:, 1::2] = 1  # the threshold is met by thousands
         assert self.chosen(scores) == [(0, v) for v in range(1, 2 * self.width, 2)]
 
+    def test_zeros_of_either_sign_are_equal_and_minus_infinity_is_no_threshold(self):
+        # The best scores are 0.0 and -0.0; and but for a few, no part has a best at all.
+        best = choice._just_below(np.array([-0.0, 0.0, -1.0], np.float32), 3, 2)
+        assert best < 0
+        assert best > -1e-30
+        assert choice._just_below(np.array([1.0, -np.inf], np.float32), 2, 2) == -np.inf
+        assert choice._just_below(np.array([1.0], np.float32), 1, 2) == -np.inf
+        assert choice._just_below(np.array([3.0, 1.0, 2.0], np.float32), 3, 2) == np.nextafter(
+            np.float32(2), np.float32(0)
+        )
+        scores = np.full((2, self.size), -np.inf, np.float32)
+        scores[:, [5, 4000]] = 0
+        assert self.chosen(scores)[:4] == [(0, 5), (0, 4000), (1, 5), (1, 4000)]
+
     @pytest.mark.parametrize("order", ["ascending", "descending", "random", "negative"])
     def test_the_best_are_found_in_any_order(self, order):
         # Whole steps of 1/256, so that no rounding turns two of them round.

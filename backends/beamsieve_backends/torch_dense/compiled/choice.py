@@ -4,6 +4,10 @@ Candidates come in flat order (beam, then token). One joins those that are held 
 the threshold; when no room is left the ``width`` best stay, and the least of them is the new
 threshold. A later candidate with the threshold's own key would stand behind ``width`` others, so it
 is passed over. Held candidates keep their flat order, and a sort by (key, place) ends it all.
+
+The first threshold comes from parts of the beams' candidates: each part's best score is one of a
+candidate of its own, so no winner lies below the ``width``-th largest of them, and parts whose best
+lies below it are not looked into.
 """
 
 from __future__ import annotations
@@ -12,16 +16,16 @@ from typing import Any
 
 import numpy as np
 
-from beamsieve_backends.torch_dense.compiled.logits import ascending
+from beamsieve_backends.torch_dense.compiled.logits import ascending, largest_of
 from beamsieve_backends.torch_dense.compiled.toolchain import compiled
-from beamsieve_backends.torch_dense.compiled.vectors import bits_of
+from beamsieve_backends.torch_dense.compiled.vectors import bits_of, float_of
 
 _SPARE = 256
 _SHORT = 16
 _PLACE = (1 << 32) - 1
 _ZERO, _NONE = np.float32(0), np.float32(-np.inf)
 _LARGEST = np.float32(np.finfo(np.float32).max)
-_SLACK = np.float32(1e-6)
+_PARTS = 4  # for each place to fill, to find the first threshold
 
 
 @compiled()
@@ -31,10 +35,10 @@ def choose(
     degree: Any,
     start: Any,
     own: Any,
+    bits: Any,
     logits: Any,
     largest: Any,
     log_sum: Any,
-    best: Any,
     base: Any,
     bonus: Any,
     nudge: Any,
@@ -55,15 +59,15 @@ def choose(
     """Write the next beams of the requests from ``begin`` up to ``end``.
 
     Args:
-        tokens: as in ``logits.multiply``, as are all arguments up to ``best`` in ``logits``.
+        tokens: as in ``logits.multiply`` and ``logits.weigh``, as are those up to ``log_sum``.
         first: int64 [N].
         degree: int64 [N].
         start: int64 [N + 1].
         own: bool [N].
+        bits: int32; the same memory as ``logits``.
         logits: float32.
         largest: float32 [N].
         log_sum: float32 [N].
-        best: float32 [N].
         base: float32 [N]; the beams' scores.
         bonus: float32 [N * V]; of no length without.
         nudge: float32 [N * V]; likewise.
@@ -88,38 +92,42 @@ def choose(
     scores, keys = np.empty(room, np.float32), np.empty(room, np.float32)
     beams, entries = np.empty(room, np.int64), np.empty(room, np.int64)
     for request in range(begin, end):
-        reach = _NONE
         held: Any = np.int64(0)  # an int of Python's own would be compiled for twice
-        for beam in range(request * places, (request + 1) * places):
-            count, slot = degree[beam], start[beam]
-            large, summed, mine = largest[beam], log_sum[beam], base[beam]
-            if count == 0 or not (guided or best[beam] - large - summed + mine > reach):
-                continue
-            # No logit below this can reach the threshold, whatever the roundings on the way.
-            slack = _SLACK * (abs(reach) + abs(mine) + abs(summed) + abs(large))
-            cut = _NONE if guided or reach == _NONE else reach - mine + summed + large - slack
-            for one in range(count):
-                logit = logits[slot + one]
-                if logit < cut:
+        top = request * places
+        number = start[top + places] - start[top]
+        part, reach = max(1, number), _NONE
+        peaks = np.empty(0, np.float32)
+        if not guided and number > _PARTS * width:
+            part = number // (_PARTS * width)
+            peaks = np.empty(number // part + places, np.float32)
+            parts = _find_peaks(start, bits, largest, log_sum, base, top, places, part, peaks)
+            reach = _just_below(peaks, parts, width)
+        seen = 0
+        for beam in range(top, top + places):
+            slot, large, summed, mine = start[beam], largest[beam], log_sum[beam], base[beam]
+            for front in range(0, degree[beam], part):
+                seen += 1
+                if len(peaks) and not peaks[seen - 1] > reach:
                     continue
-                score = logit - large - summed + mine
-                key = score
-                if guided and not own[beam]:
-                    cell = beam * vocabulary + tokens[first[beam] + one]
-                    if len(bonus):
-                        key = score = score + bonus[cell]
-                    if len(nudge):
-                        key = score + nudge[cell]
-                if not (key > reach and key <= _LARGEST and abs(score) <= _LARGEST):
-                    continue
-                order[held] = _ranked(key, held)
-                scores[held], keys[held] = score, key
-                beams[held], entries[held] = beam, one
-                held += 1
-                if held == room:
-                    last = _nth(order, scratch, held, width - 1)
-                    reach = keys[last & _PLACE]
-                    held = _keep_to(last, order, scores, keys, beams, entries, held)
+                for one in range(front, min(front + part, degree[beam])):
+                    score = logits[slot + one] - large - summed + mine
+                    key = score
+                    if guided and not own[beam]:
+                        cell = beam * vocabulary + tokens[first[beam] + one]
+                        if len(bonus):
+                            key = score = score + bonus[cell]
+                        if len(nudge):
+                            key = score + nudge[cell]
+                    if not (key > reach and key <= _LARGEST and abs(score) <= _LARGEST):
+                        continue
+                    order[held] = _ranked(key, held)
+                    scores[held], keys[held] = score, key
+                    beams[held], entries[held] = beam, one
+                    held += 1
+                    if held == room:
+                        last = _nth(order, scratch, held, width - 1)
+                        reach = keys[last & _PLACE]
+                        held = _keep_to(last, order, scores, keys, beams, entries, held)
         if held > width:
             last = _nth(order, scratch, held, width - 1)
             held = _keep_to(last, order, scores, keys, beams, entries, held)
@@ -198,6 +206,43 @@ def _ranked(key: Any, place: int) -> Any:
 
 
 @compiled()
+def _find_peaks(
+    start: Any,
+    bits: Any,
+    largest: Any,
+    log_sum: Any,
+    base: Any,
+    top: int,
+    places: int,
+    part: int,
+    peaks: Any,
+) -> int:
+    """Write the best score of every ``part`` candidates of each beam; returns how many parts."""
+    seen = 0
+    for beam in range(top, top + places):
+        for front in range(start[beam], start[beam + 1], part):
+            logit = largest_of(bits[front : min(front + part, start[beam + 1])])
+            peaks[seen] = logit - largest[beam] - log_sum[beam] + base[beam]
+            seen += 1
+    return seen
+
+
+@compiled()
+def _just_below(peaks: Any, count: int, width: int) -> Any:
+    """The largest float32 below the ``width``-th largest peak; -inf with fewer."""
+    if count < width:
+        return _NONE
+    ranks = np.empty(count, np.int64)
+    for place in range(count):
+        ranks[place] = ~np.int64(ascending(bits_of(peaks[place] + _ZERO)))
+    reached = ~_nth(ranks, ranks, count, width - 1)
+    if float_of(ascending(np.int32(reached))) == _NONE:
+        return _NONE
+    # The bits below those of 0.0 are of -0.0, which is its equal.
+    return float_of(ascending(np.int32(reached - (1 if reached else 2))))
+
+
+@compiled()
 def _keep_to(
     last: int, order: Any, scores: Any, keys: Any, beams: Any, entries: Any, held: int
 ) -> int:
@@ -214,9 +259,9 @@ def _keep_to(
 
 @compiled()
 def _nth(order: Any, values: Any, count: int, nth: int) -> Any:
-    """The ``nth`` smallest (from 0) of the first ``count`` of ``order``, which are distinct.
+    """The ``nth`` smallest (from 0) of the first ``count`` of ``order``.
 
-    ``values`` is overwritten.
+    ``values`` is overwritten; it may be ``order``.
     """
     for place in range(count):
         values[place] = order[place]

@@ -205,7 +205,6 @@ def weigh(
     end: int,
     largest: Any,
     log_sum: Any,
-    best: Any,
 ) -> None:
     """Write -inf over what is unusable or not kept, and sum each beam's exponentials.
 
@@ -223,24 +222,22 @@ def weigh(
         end: see the module.
         largest: float32 [N], written: the largest usable logit, 0 without one.
         log_sum: float32 [N], written: the log of the sum of ``exp(logit - largest)``, likewise.
-        best: float32 [N], written: the largest kept logit, -inf without one.
     """
     asked = len(kept) > 0
     for beam in range(begin, end):
-        largest[beam] = log_sum[beam] = best[beam] = _ZERO
+        largest[beam] = log_sum[beam] = _ZERO
         if own[beam]:
             continue
         slots = slice(start[beam], start[beam] + degree[beam])
         if asked and over_kept:
             _drop(bits[slots], kept, kept_start[beam])
-        top = _largest_usable(bits[slots])
+        _clean(bits[slots])
+        top = largest_of(bits[slots])
         if top > _NONE:
             largest[beam] = top
             log_sum[beam] = np.log(_sum_of_shares(logits[slots], top))
         if asked and not over_kept:
             _drop(bits[slots], kept, kept_start[beam])
-            top = _largest_usable(bits[slots])
-        best[beam] = top
 
 
 @compiled()
@@ -251,15 +248,19 @@ def _drop(bits: Any, kept: Any, begin: int) -> None:
 
 
 @compiled()
-def _largest_usable(bits: Any) -> Any:
-    # As integers, whose order does not change when their bits are turned round below zero; for
-    # floating-point numbers a compiler may not take several at a time.
-    top = np.int32(ascending(_MINUS_INFINITY))
+def _clean(bits: Any) -> None:
     for one in range(len(bits)):
         mine = bits[one]
-        mine = _MINUS_INFINITY if mine & _UNUSABLE == _UNUSABLE else mine
-        bits[one] = mine
-        top = max(top, ascending(mine))
+        bits[one] = _MINUS_INFINITY if mine & _UNUSABLE == _UNUSABLE else mine
+
+
+@compiled()
+def largest_of(bits: Any) -> Any:
+    """The largest of float32 numbers, given as int32: their order does not change when they are
+    turned round below zero, and a compiler may take several whole numbers at a time."""
+    top = np.int32(ascending(_MINUS_INFINITY))
+    for one in range(len(bits)):
+        top = max(top, ascending(bits[one]))
     return float_of(ascending(top))
 
 

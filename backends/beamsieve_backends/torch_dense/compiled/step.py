@@ -8,8 +8,8 @@ work: each beam's logits and sums are one thread's, and so is each request's cho
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Any
+import threading
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -30,13 +30,15 @@ _HEAD_BYTES = 1 << 19
 """So much of the head is multiplied at a time: half of a small second-level cache."""
 _WORTH_SHARING = 1 << 22
 """So many multiplications are worth waking another thread for: a tenth of a millisecond."""
+_LARGEST_ROOM = 1 << 24
+"""So many logits at most stay with a thread for its next step: 64 MiB."""
+_rooms = threading.local()
 _NO_FLOATS, _NO_BOOLS = np.zeros(0, np.float32), np.zeros(0, np.bool_)
 _NO_KEYS = np.zeros((0, 0), np.float32)
 _NO_STARTS, _NO_PLACES = np.zeros(0, np.int32), np.zeros(0, np.int64)
 
 
-@dataclass(frozen=True)
-class Weighed:
+class Weighed(NamedTuple):
     """The candidates of a step: the arguments that the compiled loops share."""
 
     tokens: NDArray[Any]
@@ -47,7 +49,6 @@ class Weighed:
     logits: NDArray[np.float32]
     largest: NDArray[np.float32]
     log_sum: NDArray[np.float32]
-    best: NDArray[np.float32]
     kept: NDArray[np.bool_]
     kept_start: NDArray[np.int64]
     threads: int
@@ -83,10 +84,10 @@ def step(beams: Beams, inputs: StepInputs, over_kept: bool) -> Beams:
             found.degree,
             found.start,
             found.own,
+            found.logits.view(np.int32),
             found.logits,
             found.largest,
             found.log_sum,
-            found.best,
             base,
             bonus,
             nudge,
@@ -171,9 +172,9 @@ def _weighed(beams: Beams, table: DeviceTable, inputs: StepInputs, over_kept: bo
     given = _flat(values.float())
     head = _NO_FLOATS if inputs.head is None else _flat(inputs.head.float())
     bias = _NO_FLOATS if inputs.bias is None else _flat(inputs.bias.float())
-    found = np.empty(total, np.float32)
+    found = _room_for(total)
     bits = found.view(np.int32)
-    largest, log_sum, best = (np.empty(number, np.float32) for _ in range(3))
+    largest, log_sum = np.empty(number, np.float32), np.empty(number, np.float32)
     block = max(64, _HEAD_BYTES // (4 * size))
     if total < number * table.vocabulary // block:
         block = table.vocabulary  # hardly a head row is read twice
@@ -214,13 +215,12 @@ def _weighed(beams: Beams, table: DeviceTable, inputs: StepInputs, over_kept: bo
             end,
             largest,
             log_sum,
-            best,
         )
 
     threads = torch.get_num_threads() if total * size >= _WORTH_SHARING else 1
     shared(weigh, start, threads)
     return Weighed(
-        tokens, first, degree, start, own, found, largest, log_sum, best, kept, kept_start, threads
+        tokens, first, degree, start, own, found, largest, log_sum, kept, kept_start, threads
     )
 
 
@@ -234,6 +234,18 @@ def _kept(
     counts = -(-degree // tiles.size)
     kept: NDArray[np.bool_] = kept_slots(beams, tiles).view(-1).numpy()
     return kept, (tiles.ends.numpy() - counts) * tiles.size
+
+
+def _room_for(count: int) -> NDArray[np.float32]:
+    """float32 [count] that this thread's next step may overwrite: memory that is asked for anew is
+    first written by the system, page by page, which takes as long as summing what it is for.
+    """
+    room: NDArray[np.float32] | None = getattr(_rooms, "room", None)
+    if room is None or len(room) < count:
+        room = np.empty(count, np.float32)
+        if count <= _LARGEST_ROOM:
+            _rooms.room = room
+    return room[:count]
 
 
 def _token_list(windows: Tensor) -> NDArray[Any]:
