@@ -13,7 +13,7 @@ from torch import Tensor
 from beamsieve.models.batches import Batch, pad, padded
 from beamsieve.models.sequences import Sequences
 
-_SHARES = (0.5, 0.8, 0.95, 1.0)
+_SHARES = (0.5, 0.7, 0.85, 0.95, 1.0)
 """Histories up to these quantiles of length are trained together."""
 _VALIDATED = 4096
 """Held-out histories that decide which weights are kept."""

@@ -59,17 +59,16 @@ class BeamScorer:
         search = getattr(beams, "search", None)
         with torch.no_grad():
             if step != self._next or search is not self._search:
-                self._context = self.model.open(self.reading)
-                self._spelt = spelt_tokens(self.model, self._context, self.kernel)
+                self._spelt = spelt_tokens(self.model, self.reading, self.kernel)
                 self._copies = _begin(self.reading.copying)
-            device = self._context.first.device
+            device = self._spelt.first.device
             tokens = as_tensor(beams.tokens, device)
             if self._spelt.count:
                 parents = as_tensor(beams.parents, device)
                 self._spelt.reorder(parents)
                 if self._copies is not None:
                     self._copies.reorder(parents)
-            hidden = self._context.first[:, None].expand(-1, tokens.shape[1], -1)
+            hidden = self._spelt.first[:, None].expand(-1, tokens.shape[1], -1)
             # One token per step; more only where the search began with a prefix.
             while self._spelt.count < step - 1:
                 codes = tokens[:, :, self._spelt.count]

@@ -53,5 +53,5 @@ def test_it_is_refused_where_it_cannot_serve():
     model = a_model(architecture="fused-gr")
     reading = model.read(torch.zeros((1, 2, 4), dtype=torch.int64), torch.tensor([2]))
     nothing = GivenBeams(torch.empty((1, 1, 0), dtype=torch.int32), torch.full((1, 1), -1))
-    with pytest.raises(InputError, match="it is for a Deco"):
+    with pytest.raises(InputError, match="they are for a Deco"):
         BeamScorer(model, reading, kernel=True)(1, nothing)
