@@ -8,7 +8,8 @@ large ones, stay packed where the index packs them.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Protocol
+from functools import cached_property
+from typing import Any, Protocol
 
 import numpy as np
 import torch
@@ -48,6 +49,13 @@ class PlainTokens:
     """
 
     windows: Tensor
+
+    @cached_property
+    def listed(self) -> NDArray[Any]:
+        """On the CPU: all tokens, one after the other."""
+        entries, tile = self.windows.shape
+        listed: NDArray[Any] = self.windows.as_strided((entries + tile - 1,), (1,)).numpy()
+        return listed
 
     def at(self, entry: Tensor) -> Tensor:
         """As ``DeviceTokens`` says."""

@@ -9,8 +9,8 @@ so elsewhere tables of 256 say how many bits a byte has set, and where they are.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import cache
-from typing import Protocol
+from functools import cache, cached_property
+from typing import Any, Protocol
 
 import numpy as np
 import torch
@@ -43,6 +43,12 @@ class PlainStarts:
     """The plain kind: int32 or int64 [rows + 1]."""
 
     starts: Tensor
+
+    @cached_property
+    def listed(self) -> NDArray[Any]:
+        """On the CPU: the same as NumPy's."""
+        listed: NDArray[Any] = self.starts.numpy()
+        return listed
 
     def bounds(self, row: Tensor) -> tuple[Tensor, Tensor]:
         """As ``DeviceStarts`` says."""

@@ -159,9 +159,9 @@ def _weighed(beams: Beams, table: DeviceTable, inputs: StepInputs, over_kept: bo
     """The step's candidates, their logits and their sums."""
     assert isinstance(table.tokens, PlainTokens)
     number = beams.rows.numel()
-    tokens = _token_list(table.tokens.windows)
+    tokens = table.tokens.listed
     plain = isinstance(table.starts, PlainStarts)
-    starts = table.starts.starts.numpy() if isinstance(table.starts, PlainStarts) else _NO_STARTS
+    starts = table.starts.listed if isinstance(table.starts, PlainStarts) else _NO_STARTS
     first, degree = np.empty(number, np.int64), np.empty(number, np.int64)
     start, own = np.empty(number + 1, np.int64), np.empty(number, np.bool_)
     finished = _flat(beams.finished) if table.may_have_finished else _NO_BOOLS
@@ -246,12 +246,6 @@ def _room_for(count: int) -> NDArray[np.float32]:
         if count <= _LARGEST_ROOM:
             _rooms.room = room
     return room[:count]
-
-
-def _token_list(windows: Tensor) -> NDArray[Any]:
-    """All tokens of a table, of which ``windows`` [entries, tile] is an overlapping view."""
-    flat = windows.as_strided((windows.shape[0] + windows.shape[1] - 1,), (1,))
-    return flat.numpy()
 
 
 def _flat(values: Tensor | None) -> NDArray[Any]:
