@@ -121,28 +121,27 @@ class Call:
         """How many tokens the new beams have."""
         return int(self.beams.tokens.shape[-1]) + 1
 
-    @property
-    def share(self) -> int:
-        """How many candidates a program that finishes a request ranks: few, if few programs then
-        keep the GPU busy."""
-        for own in (32, 128):
-            if self.B * cdiv(self.W + self.slack, own) <= 2 * PROCESSORS:
-                return own
-        return 512
+    def finishing(self, candidates: int, held: int) -> tuple[int, dict[str, Any]]:
+        """How many programs finish a request, each of which finds the same and writes its own
+        share, and their block shapes.
 
-    @property
-    def finishers(self) -> int:
-        """How many programs finish a request; each finds the same, and writes its own share."""
-        return cdiv(self.W + self.slack, self.share)
-
-    def finish(self, held: int) -> dict[str, Any]:
-        """The block shapes of a kernel that ranks and writes, and holds so many numbers before."""
+        Args:
+            candidates: about how many there are; few are all ranked, else a threshold comes first.
+            held: how many numbers a program holds.
+        """
         shape = TUNING["finish"]
-        own = self.share
-        return {
+        few = shape["direct"] and self.B * cdiv(candidates, 32) <= 2 * PROCESSORS
+        direct = candidates <= 2048 and few
+        ranked = candidates if direct else self.W + self.slack
+        sizes = (own for own in (32, 128) if self.B * cdiv(ranked, own) <= 2 * PROCESSORS)
+        own = next(sizes, 512)
+        warps = min(16, max(shape["warps"], held // shape["held_by_warp"]))
+        return cdiv(ranked, own), {
+            "DIRECT": direct,
             "OWN": own,
             "OTHERS": shape["ranked"] // own,
-            "warps": min(16, max(shape["warps"], held // shape["held_by_warp"])),
+            "warps": warps,
+            "registers": 128 if warps == 8 else None,
             "T_UP": max(8, power_of_two(self.t)),
         }
 

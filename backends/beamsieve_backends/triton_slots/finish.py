@@ -41,7 +41,7 @@ def finish_tokens(
     out_tokens, out_scores, out_keys, out_rows, out_parents, out_finished, out_count,
     M, V, W, T, last, ragged, SLACK, beams, tiles, columns, CAPACITY,
     TILES_UP: tl.constexpr, COLUMNS_UP: tl.constexpr, BEAMS_UP: tl.constexpr, T_UP: tl.constexpr,
-    OWN: tl.constexpr, OTHERS: tl.constexpr, PDL: tl.constexpr,
+    DIRECT: tl.constexpr, OWN: tl.constexpr, OTHERS: tl.constexpr, PDL: tl.constexpr,
 ):  # fmt: skip
     """All tokens of all beams of a request are held at once.
 
@@ -49,6 +49,7 @@ def finish_tokens(
         tile_peak, tile_sum: float32 [tiles, B * M]; logits: float32 [B, M, columns], -inf where
             not valid.
         candidates: workspace, int64 [B, CAPACITY]. The others as ``rank_and_write`` says.
+        DIRECT: they are few, so all are ranked, without a threshold before.
     """
     if PDL:
         tl.extra.cuda.gdc_wait()
@@ -69,10 +70,14 @@ def finish_tokens(
     logit = tl.load(logits + at, mask=there, other=float("-inf"))
     total = usable(score[:, None] + ((logit - top[:, None]) - log_sum[:, None]))
     key = tl.where(there, ordered(total), LOWEST)
-    tau, need = threshold_held(key, W, SLACK)
-    keep, place, n = places_held(key, tau, need)
     identity = m[:, None] * V + v[None, :]
-    tl.store(candidates + place, packed(total, identity), mask=keep)
+    if DIRECT:
+        n = M * V
+        tl.store(candidates + identity, packed(total, identity), mask=there)
+    else:
+        tau, need = threshold_held(key, W, SLACK)
+        keep, place, n = places_held(key, tau, need)
+        tl.store(candidates + place, packed(total, identity), mask=keep)
     tl.debug_barrier()
     rank_and_write(
         candidates, scores, rows, n, 0, b, tl.program_id(1) * OWN, tl.num_programs(1) * OWN, rows,
@@ -80,7 +85,7 @@ def finish_tokens(
         start_array, start_bits, start_exceptions, start_kind, start_shift, start_gap,
         tokens, token_bits, bitmaps, ranks, rank_mask, words, rank_words, child, search_steps,
         next_array, next_bits, next_exceptions, next_kind, next_shift, next_gap, leaf_first,
-        rows, rows, 0,
+        rows, rows, 0, True,
         out_tokens, out_scores, out_keys, out_rows, out_parents, out_finished, out_count,
         M, V, W, T, last, ragged, T_UP, OWN, OTHERS,
     )  # fmt: skip

@@ -158,12 +158,13 @@ def _all_held(call: Call, bitmap: torch.Tensor, words: int) -> NewBeams:
     logits, _, peak, mass = _statistics(call, bitmap, words, 64, 1, 0)
     rows_up, columns_up = coarse(M), columns_of(V)
     candidates = call.empty(B, M * V, dtype=torch.int64)
+    programs, shape = call.finishing(M * V, rows_up * columns_up)
     launch(
-        finish_tokens, (B, call.finishers), call.beams.scores, peak, mass, logits, candidates,
+        finish_tokens, (B, programs), call.beams.scores, peak, mass, logits, candidates,
         *call.writing(call.child), call.slack, B * M, len(peak),
         logits.shape[-1], M * V,
         TILES_UP=columns_up // 64, COLUMNS_UP=columns_up, BEAMS_UP=rows_up,
-        **call.finish(rows_up * columns_up),
+        **shape,
     )  # fmt: skip
     return call.new
 

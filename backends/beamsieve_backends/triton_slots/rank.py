@@ -70,7 +70,7 @@ def rank_and_write(
     start_array, start_bits, start_exceptions, start_kind, start_shift, start_gap,
     tokens, token_bits, bitmaps, ranks, rank_mask, words, rank_words, child, search_steps,
     next_array, next_bits, next_exceptions, next_kind, next_shift, next_gap, leaf_first,
-    first_entry, unit_starts, slots_each,
+    first_entry, unit_starts, slots_each, IN_ORDER: tl.constexpr,
     out_tokens, out_scores, out_keys, out_rows, out_parents, out_finished, out_count,
     M, V, W, T, last, ragged,
     T_UP: tl.constexpr, OWN: tl.constexpr, OTHERS: tl.constexpr,
@@ -79,7 +79,8 @@ def rank_and_write(
 
     Args:
         keys: packed candidates, of which this program places ``begin : begin + OWN`` and what
-            follows in steps of ``stride``; scores, where they are not the keys; slots, BY_SLOT.
+            follows in steps of ``stride``; scores, where they are not the keys; slots, BY_SLOT,
+            unless candidates are in the slots' order.
         rows, finished, history: of all requests; history int32 [B, M, T - 1].
         child: where a child's row comes from: BY_SLOT (its place among the slots), DENSE (bitmap
             and rank) or SPARSE (a search in the row's tokens, ``search_steps`` halvings).
@@ -116,7 +117,9 @@ def rank_and_write(
         step_from = live & (done == 0)
         entry = row
         if child == BY_SLOT:
-            slot = tl.load(slots + i, mask=step_from, other=0)
+            slot = i
+            if IN_ORDER == 0:
+                slot = tl.load(slots + i, mask=step_from, other=0)
             begins = tl.load(unit_starts + b * (M + 1) + parent, mask=step_from, other=0)
             own = M * slots_each
             of_row = tl.where(
@@ -227,7 +230,7 @@ def write_best(
         start_array, start_bits, start_exceptions, start_kind, start_shift, start_gap,
         tokens, token_bits, bitmaps, ranks, rank_mask, words, rank_words, child, search_steps,
         next_array, next_bits, next_exceptions, next_kind, next_shift, next_gap, leaf_first,
-        rows, rows, 0,
+        rows, rows, 0, True,
         out_tokens, out_scores, out_keys, out_rows, out_parents, out_finished, out_count,
         M, V, W, T, last, ragged, T_UP, OWN, OTHERS,
     )  # fmt: skip

@@ -52,12 +52,13 @@ def selective(call: Call) -> NewBeams:
     if call.has_nudge:
         scores, best_scores = call.empty(B, capacity), call.empty(B, capacity)
     chunk = 512 if expected * slots <= 512 else 2048 if expected * slots <= 2048 else 8192
+    programs, shape = call.finishing(expected * slots, chunk)
     launch(
-        finish_slots, (B, call.finishers), call.beams.scores, slot_scores, slot_tokens, unit_peak,
+        finish_slots, (B, programs), call.beams.scores, slot_scores, slot_tokens, unit_peak,
         unit_sum, unit_starts, unit_beam, first_entry, call.bonus, call.nudge, tops, log_sums,
         keys, scores, best_keys, best_scores, best_slots, *call.writing(int(BY_SLOT)), call.slack,
         capacity, units_capacity, call.has_bonus, call.has_nudge, SLOTS=slots,
-        BEAM_BLOCK=128 if M <= 128 else 512, CHUNK=chunk, **call.finish(chunk),
+        BEAM_BLOCK=128 if M <= 128 else 512, CHUNK=chunk, **shape,
     )  # fmt: skip
     return call.new
 

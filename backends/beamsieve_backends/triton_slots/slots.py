@@ -260,8 +260,8 @@ def finish_slots(
     next_array, next_bits, next_exceptions, next_kind, next_shift, next_gap, leaf_first,
     out_tokens, out_scores, out_keys, out_rows, out_parents, out_finished, out_count,
     M, V, W, T, last, ragged, SLACK, CAPACITY, UNIT_CAPACITY, has_bonus, has_nudge,
-    SLOTS: tl.constexpr, BEAM_BLOCK: tl.constexpr, CHUNK: tl.constexpr, T_UP: tl.constexpr,
-    OWN: tl.constexpr, OTHERS: tl.constexpr, PDL: tl.constexpr,
+    SLOTS: tl.constexpr, BEAM_BLOCK: tl.constexpr, CHUNK: tl.constexpr, DIRECT: tl.constexpr,
+    T_UP: tl.constexpr, OWN: tl.constexpr, OTHERS: tl.constexpr, PDL: tl.constexpr,
 ):  # fmt: skip
     """Log-probabilities, and the W best of what ``score_slots`` wrote.
 
@@ -269,6 +269,7 @@ def finish_slots(
         tops, log_sums: workspace, float32 [B, M]. candidates, best_keys: int64, candidate_scores,
             best_scores: float32, best_slots: int32, all workspace [B, CAPACITY]. As in ``finish``,
             all programs of a request write the same there.
+        DIRECT: there are few slots, so all of them are ranked, without a threshold before.
     """
     if PDL:
         tl.extra.cuda.gdc_wait()
@@ -321,26 +322,31 @@ def finish_slots(
             tl.store(candidate_scores + slot, total, mask=real)
         tl.store(candidates + slot, packed(key, m * V + token), mask=real)
     tl.debug_barrier()
-    tau = best_from(candidates, n, W, SLACK, CHUNK)
-    kept = 0
-    for begin in range(0, n, CHUNK):
-        slot = begin + tl.arange(0, CHUNK)
-        whole = tl.load(candidates + slot, mask=slot < n, other=NOTHING)
-        keep = whole >= tau
-        place = kept + tl.cumsum(keep.to(tl.int32), 0) - 1
-        kept += tl.sum(keep.to(tl.int32))
-        score = tl.load(candidate_scores + slot, mask=keep & (has_nudge != 0), other=0.0)
-        tl.store(best_keys + place, whole, mask=keep)
-        tl.store(best_scores + place, score, mask=keep & (has_nudge != 0))
-        tl.store(best_slots + place, slot, mask=keep)
-    tl.debug_barrier()
+    if DIRECT:
+        best_keys = candidates
+        best_scores = candidate_scores
+        kept = n
+    else:
+        tau = best_from(candidates, n, W, SLACK, CHUNK)
+        kept = 0
+        for begin in range(0, n, CHUNK):
+            slot = begin + tl.arange(0, CHUNK)
+            whole = tl.load(candidates + slot, mask=slot < n, other=NOTHING)
+            keep = whole >= tau
+            place = kept + tl.cumsum(keep.to(tl.int32), 0) - 1
+            kept += tl.sum(keep.to(tl.int32))
+            score = tl.load(candidate_scores + slot, mask=keep & (has_nudge != 0), other=0.0)
+            tl.store(best_keys + place, whole, mask=keep)
+            tl.store(best_scores + place, score, mask=keep & (has_nudge != 0))
+            tl.store(best_slots + place, slot, mask=keep)
+        tl.debug_barrier()
     rank_and_write(
         best_keys, best_scores, best_slots, kept, has_nudge, b, tl.program_id(1) * OWN,
         tl.num_programs(1) * OWN, rows, finished, history,
         start_array, start_bits, start_exceptions, start_kind, start_shift, start_gap,
         tokens, token_bits, bitmaps, ranks, rank_mask, words, rank_words, BY_SLOT, search_steps,
         next_array, next_bits, next_exceptions, next_kind, next_shift, next_gap, leaf_first,
-        first_entry, unit_starts, SLOTS,
+        first_entry, unit_starts, SLOTS, DIRECT,
         out_tokens, out_scores, out_keys, out_rows, out_parents, out_finished, out_count,
         M, V, W, T, last, ragged, T_UP, OWN, OTHERS,
     )  # fmt: skip

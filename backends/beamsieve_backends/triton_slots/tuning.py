@@ -32,7 +32,7 @@ TUNING: dict[str, dict[str, Any]] = {
         "few": {"narrow": 64, "wide": 128},
         "many": {"narrow": 128, "wide": 128},
     },
-    "finish": {"ranked": 4096, "warps": 8, "held_by_warp": 512},
+    "finish": {"direct": True, "ranked": 4096, "warps": 8, "held_by_warp": 512},
 }
 """Block shapes that were fast on an H200. Those that decide the order of a sum follow from a
 request's own shape (few or many beams), never from the batch, so that no result does either; of
