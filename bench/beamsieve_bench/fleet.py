@@ -23,6 +23,7 @@ import torch
 from torch import Tensor, nn
 
 from beamsieve.models.batches import Batch, hold_out
+from beamsieve.models.family import take_over
 from beamsieve.models.losses import spelling_loss
 from beamsieve.models.model import Model
 from beamsieve.models.sequences import ItemSids, Sequences
@@ -54,6 +55,8 @@ class Trainee:
     ) -> None:
         self.name, self.settings, self.teacher = name, settings, teacher
         self.device = torch.device(settings.device)
+        if settings.from_teacher and teacher is not None:
+            take_over(model, teacher)
         self.model = model.train()
         self.average = copy.deepcopy(model).eval().requires_grad_(False)
         self.best = copy.deepcopy(self.average)

@@ -57,6 +57,19 @@ def same(one, other) -> bool:
     return all(torch.equal(one[name], other[name]) for name in one)
 
 
+def test_a_model_may_begin_with_what_its_teacher_has(tmp_path):
+    teacher = checkpoint(seed=5, architecture="fused-gr")
+    still = replace(SETTINGS, learning_rate=1e-12, from_teacher=True)
+    begun = learnt(tmp_path / "begun", teacher=teacher, settings=still)
+    taught = teacher.model.state_dict()
+    assert torch.allclose(begun["fuse_in.weight"], taught["fuse_in.weight"])
+    assert torch.allclose(begun["backbone.0.feed_in.weight"], taught["backbone.0.feed_in.weight"])
+    alone = learnt(tmp_path / "alone", teacher=teacher, settings=replace(still, from_teacher=False))
+    assert not torch.allclose(alone["fuse_in.weight"], taught["fuse_in.weight"])
+    for name in begun.keys() - taught.keys():  # of the light decoder there is nothing to take
+        assert torch.allclose(begun[name], alone[name], atol=1e-6)
+
+
 def test_a_teacher_changes_what_is_learnt_by_its_share(tmp_path):
     teacher = checkpoint(seed=3, architecture="fused-gr")
     save_checkpoint(teacher, tmp_path / "teacher")

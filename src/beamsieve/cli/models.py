@@ -61,6 +61,9 @@ def train(
         ),
     ] = None,
     teacher_share: Annotated[float, typer.Option(help="Its share of every target.")] = 0.5,
+    from_teacher: Annotated[
+        bool, typer.Option("--from-teacher", help="Begin with its weights, where parts agree.")
+    ] = False,
     validity: Annotated[
         float, typer.Option(help="Weight of what probability costs that no item can have.")
     ] = 0.0,
@@ -120,6 +123,7 @@ def train(
             drop_history=drop_history,
             label_smoothing=label_smoothing,
             teacher_share=teacher_share,
+            from_teacher=from_teacher,
             validity=validity,
             seed=seed,
             threads=threads,

@@ -44,3 +44,15 @@ def config_of(described: Mapping[str, Any]) -> ModelConfig | WideConfig:
     if described.get("architecture") == "wide":
         return WideConfig(**described)
     return ModelConfig(**described)
+
+
+def take_over(model: Model, teacher: Model) -> list[str]:
+    """Give a model its teacher's weights where both have a part of that name and shape.
+
+    Returns:
+        the names of what was taken.
+    """
+    own, other = model.state_dict(), teacher.state_dict()
+    same = [name for name in own if name in other and own[name].shape == other[name].shape]
+    model.load_state_dict({**own, **{name: other[name] for name in same}})
+    return same

@@ -28,6 +28,8 @@ class TrainingSettings:
         label_smoothing: share of every target spread over its whole codebook.
         teacher_share: α, the share of every target that a teacher's distribution makes up, where
             there is a teacher.
+        from_teacher: whether a model begins with its teacher's weights where it has the same parts
+            (a Deco of a FusedGR: codes, fuser, backbone and, of equal width, heads).
         validity: weight of what probability costs that no item can have, under prefixes drawn from
             the whole catalog (:mod:`beamsieve.models.validity`); 0 for none.
         drop_history: chance that an item of a history is left out of one epoch.
@@ -54,6 +56,7 @@ class TrainingSettings:
     weight_decay: float = 0.01
     label_smoothing: float = 0.0
     teacher_share: float = 0.5
+    from_teacher: bool = False
     validity: float = 0.0
     drop_history: float = 0.5
     average: float = 0.99

@@ -25,7 +25,7 @@ from beamsieve.models.checkpoint import (
 )
 from beamsieve.models.config import ModelConfig
 from beamsieve.models.data import Histories, read_histories
-from beamsieve.models.family import make_model
+from beamsieve.models.family import make_model, take_over
 from beamsieve.models.loop import Run, torch_as
 from beamsieve.models.model import Model
 from beamsieve.models.progress import progress_bar
@@ -91,7 +91,10 @@ def train(
     taught = None if teacher is None else _teacher(teacher, index, config)
     with torch_as(settings):
         torch.manual_seed(settings.seed)
-        run = Run(make_model(config, index.codebooks), settings, ItemSids(index), sequences, taught)
+        model = make_model(config, index.codebooks)
+        if settings.from_teacher and taught is not None:
+            take_over(model, taught)
+        run = Run(model, settings, ItemSids(index), sequences, taught)
         state = TrainingState(
             state_path(path),
             run.model,
