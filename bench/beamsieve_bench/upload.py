@@ -108,7 +108,8 @@ class Decoder:
 
     def per_second(self, seconds: float, graph: bool) -> float:
         """Searches per second, over so many seconds."""
-        self.search(graph).count.tolist()
+        beams = self.search(graph)
+        beams.count.tolist()
         began, count = time.perf_counter(), 0
         while time.perf_counter() - began < seconds:
             beams = self.search(graph)

@@ -212,16 +212,19 @@ def test_parts_of_packed_tokens_may_be_written_in_any_order() -> None:
 
 
 @settings(max_examples=150, deadline=None)
-@given(row_starts(), st.integers(1, 3))
-def test_starts_from_their_bits_are_those_from_a_list(starts: np.ndarray, threads: int) -> None:
+@given(row_starts(), st.integers(1, 3), st.booleans())
+def test_starts_from_their_bits_are_those_from_a_list(
+    starts: np.ndarray, threads: int, known: bool
+) -> None:
     starts = np.unique(starts)  # no empty rows
     rows, entries = len(starts) - 1, int(starts[-1])
     bits = np.zeros(bit_words(rows, entries, 0), np.uint64)
     fill_bits(starts, 0, bits, 0, len(bits))
-    listing = Listing(bits, rows, entries)
+    widest = int(np.diff(starts).max(initial=0))
+    listing = Listing(bits, rows, entries, widest if known else None)
     parallel.side_by_side([listing.steps()], threads)
     wanted = encode_starts(starts)
-    assert listing.widest == int(np.diff(starts).max(initial=0))
+    assert listing.widest == widest
     assert listing.starts.candidates == wanted.candidates
     assert listing.starts.name == wanted.name
     assert listing.starts.arrays.keys() == wanted.arrays.keys()

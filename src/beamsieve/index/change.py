@@ -84,7 +84,7 @@ class ChangedTable:
             more = splice_jobs(self._reader.start_bits(), 1, self._change.merge, None, bits)
             yield jobs + more
             self._set_first(bits)
-            listing = Listing(bits, self._rows, self._entries)
+            listing = Listing(bits, self._rows, self._entries, self._change.widest)
             yield from listing.steps()
             starts, widest = listing.starts, listing.widest
         else:

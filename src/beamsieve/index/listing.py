@@ -28,6 +28,7 @@ class Listing:
     Args:
         bits: uint64; as :mod:`beamsieve.index.starts` describes them.
         rows, entries: of the table.
+        widest: the most entries of any row, if that is known.
 
     Attributes:
         starts: the row starts, once the jobs of :meth:`jobs` are done.
@@ -37,7 +38,10 @@ class Listing:
     starts: RowStarts
     widest: int
 
-    def __init__(self, bits: NDArray[np.uint64], rows: int, entries: int) -> None:
+    def __init__(
+        self, bits: NDArray[np.uint64], rows: int, entries: int, widest: int | None = None
+    ) -> None:
+        self._known_widest = widest
         self._bits, self._rows, self._entries = bits, rows, entries
         counts = np.bitwise_count(bits)
         self._before = np.cumsum(counts, dtype=np.int64) - counts
@@ -45,13 +49,15 @@ class Listing:
         self._first = np.zeros(-(-(rows + 1) // _STEP), dtype)
         self._last = np.full(len(self._first), entries, dtype)
         self._seams: list[tuple[int, int, int]] = []
-        self._plain: NDArray[np.signedinteger] | None = None
 
     def steps(self) -> Iterator[list[parallel.Job]]:
         """What is to be done, for :func:`beamsieve.parallel.side_by_side`."""
         pieces = parallel.pieces(len(self._bits), _PIECE)
-        yield [partial(self._look, *piece) for piece in pieces]
-        self.widest = self._widest()
+        look: list[parallel.Job] = [partial(self._look, *piece) for piece in pieces]
+        if self._known_widest is None:
+            look += [partial(self._span, *piece) for piece in pieces]
+        yield look
+        self.widest = self._widest() if self._known_widest is None else self._known_widest
         candidates = kind_bytes(
             self._rows,
             self._entries,
@@ -61,8 +67,7 @@ class Listing:
         kind = min(candidates, key=candidates.__getitem__)
         if kind == "plain":
             plain = np.empty(self._rows + 1, starts_dtype(self._entries))
-            self._plain = plain
-            yield [partial(self._look, *piece) for piece in pieces]
+            yield [partial(self._list, plain, *piece) for piece in pieces]
             self.starts = RowStarts(self._rows, self._entries, plain, candidates=candidates)
         elif kind == "identity":
             self.starts = RowStarts(self._rows, self._entries, candidates=candidates)
@@ -70,32 +75,40 @@ class Listing:
             self.starts = self._sampled(int(kind.removeprefix("sampled/")), candidates)
 
     def _look(self, first: int, last: int) -> None:
-        """Note what some words say."""
+        """Note the places of every eighth row, and of those in front of them, in some words."""
+        for start, stop in parallel.blocks(first, last, parallel.block_rows() // WORD):
+            row, places = int(self._before[start]), self._places(start, stop)
+            for found, offset in ((self._first, 0), (self._last, _STEP - 1)):
+                own = places[(offset - row) % _STEP :: _STEP]
+                at = (row + _STEP - 1 - offset) // _STEP
+                found[at : at + len(own)] = own
+
+    def _places(self, start: int, stop: int) -> Places:
+        octets = self._bits[start:stop].view(np.uint8)
+        places = np.flatnonzero(np.unpackbits(octets, bitorder="little").view(np.bool_))
+        places += start * WORD
+        return places
+
+    def _list(self, plain: NDArray[np.signedinteger], first: int, last: int) -> None:
+        """List the rows that begin in some words."""
+        for start, stop in parallel.blocks(first, last, parallel.block_rows() // WORD):
+            row, places = int(self._before[start]), self._places(start, stop)
+            plain[row : row + len(places)] = places
+
+    def _span(self, first: int, last: int) -> None:
+        """Note the most entries of a row in some words."""
         widest, earliest, before = 0, -1, -1
         for start, stop in parallel.blocks(first, last, parallel.block_rows() // WORD):
-            octets = self._bits[start:stop].view(np.uint8)
-            places = np.flatnonzero(np.unpackbits(octets, bitorder="little").view(np.bool_))
+            places = self._places(start, stop)
             if not len(places):
                 continue
-            places += start * WORD
-            row = int(self._before[start])
-            if self._plain is not None:
-                self._plain[row : row + len(places)] = places
-                continue
-            own = places[-row % _STEP :: _STEP]
-            at = -(-row // _STEP)
-            self._first[at : at + len(own)] = own
-            own = places[(-1 - row) % _STEP :: _STEP]
-            at = (row + (-1 - row) % _STEP) // _STEP
-            self._last[at : at + len(own)] = own
             if before < 0:
                 earliest = int(places[0])
             else:
                 widest = max(widest, int(places[0]) - before)
             before = int(places[-1])
-            if len(places) > 1:
-                widest = max(widest, int(np.max(places[1:] - places[:-1])))
-        if self._plain is None and before >= 0:
+            widest = max(widest, int(np.max(places[1:] - places[:-1], initial=0)))
+        if before >= 0:
             self._seams.append((earliest, before, widest))
 
     def _widest(self) -> int:

@@ -149,6 +149,7 @@ class LevelChange:
     Attributes:
         merge: of its entries.
         lost: int64 [deleted], ascending; the row of each deleted entry.
+        widest: the most entries of any row afterwards; None where the table must be looked at.
         tokens: [inserted]; of the inserted entries.
         parents: int64 [inserted]; the old row of each, -1 where its row is new, too.
         rows: int64 [inserted]; the row that each is in afterwards.
@@ -156,6 +157,7 @@ class LevelChange:
 
     merge: Merge
     lost: Places
+    widest: int | None
     tokens: NDArray[np.integer]
     parents: Places
     rows: Places
@@ -170,12 +172,14 @@ class Found:
         here: bool [n]; whether the table has it.
         new: bool [n]; whether it is to be inserted: the first of equal ones that are not there.
         parents: int64 [n]; the row of each, -1 where that is not there, either.
+        width: int64 [n]; how many entries that row has, 0 where it is not there.
     """
 
     place: Places
     here: NDArray[np.bool_]
     new: NDArray[np.bool_]
     parents: Places
+    width: Places
 
 
 def locate(
@@ -183,17 +187,19 @@ def locate(
 ) -> list[Found]:
     """Where the prefixes of ``sids`` (int32 [n, L], ascending and distinct) stand, per table."""
     count = len(sids)
-    place, row = (np.empty((len(readers), count), np.int64) for _ in range(2))
+    place, row, width = (np.empty((len(readers), count), np.int64) for _ in range(3))
     here = np.zeros((len(readers), count), np.bool_)
 
     def look(part: tuple[int, int]) -> None:
         own = slice(*part)
         above, known = np.zeros(part[1] - part[0], np.int64), np.ones(part[1] - part[0], np.bool_)
         for level, reader in enumerate(readers):
-            at, there = np.empty_like(above), np.zeros_like(known)
-            at[known], there[known] = reader.find(above[known], sids[own, level][known])
+            at, there, wide = np.empty_like(above), np.zeros_like(known), np.zeros_like(above)
+            at[known], there[known], wide[known] = reader.find(
+                above[known], sids[own, level][known]
+            )
             at[~known] = reader.table.starts.start(above[~known])
-            place[level, own], here[level, own] = at, there
+            place[level, own], here[level, own], width[level, own] = at, there, wide
             row[level, own] = np.where(known, above, -1)
             above, known = at, there
 
@@ -204,7 +210,8 @@ def locate(
     found: list[Found] = []
     for level in range(len(readers)):
         differs[1:] |= sids[1:, level] != sids[:-1, level]
-        found.append(Found(place[level], here[level], differs & ~here[level], row[level]))
+        new = differs & ~here[level]
+        found.append(Found(place[level], here[level], new, row[level], width[level]))
     return found
 
 
@@ -221,12 +228,14 @@ def changes_of(
     """
     merges: list[Merge] = []
     lost_rows: list[Places] = []
+    narrow: list[bool] = []  # whether only rows lose entries that are not the widest
     for reader, level in zip(reversed(readers), reversed(found), strict=True):
         merges.insert(0, Merge(reader.table.entries, gone, level.place[level.new]))
         lost_rows.insert(0, reader.rows_of(gone))
         rows, lost = counted(lost_rows[0])
         start, end = reader.bounds(rows)
         empty = lost == end - start
+        narrow.insert(0, int(np.max(end - start, initial=0)) < reader.table.widest)
         # A row that gets an entry stays, and so does what leads to it.
         rows = rows[empty]
         gone = rows[~among(rows, ascending(level.parents[level.new]))]
@@ -234,7 +243,16 @@ def changes_of(
     rows = np.zeros(len(sids), np.int64)
     for number, (merge, lost, level) in enumerate(zip(merges, lost_rows, found, strict=True)):
         new = level.new
-        changes.append(LevelChange(merge, lost, sids[new, number], level.parents[new], rows[new]))
+        parents, now = level.parents[new], rows[new]
+        widest: int | None = None
+        if narrow[number]:
+            _, got = counted(now)
+            first = np.cumsum(got) - got
+            other = level.width[new][first] + got  # but for what the row lost
+            old = parents[first]
+            other -= np.searchsorted(lost, old, side="right") - np.searchsorted(lost, old)
+            widest = max(readers[number].table.widest, int(np.max(other, initial=0)))
+        changes.append(LevelChange(merge, lost, widest, sids[new, number], parents, now))
         # Where each prefix is found afterwards: an old entry has moved, a new one has its place.
         rows = np.zeros(len(sids), np.int64)
         rows[level.here] = merge.moved(level.place[level.here])

@@ -75,10 +75,15 @@ class TableReader:
             return start, starts.start(rows + 1)
         return start, next_set_bit(starts.bits, start + 1)
 
-    def find(self, rows: Places, tokens: NDArray[np.integer]) -> tuple[Places, NDArray[np.bool_]]:
-        """Where in these rows the tokens stand, or where they would go; and whether they stand."""
+    def find(
+        self, rows: Places, tokens: NDArray[np.integer]
+    ) -> tuple[Places, NDArray[np.bool_], Places]:
+        """Where in these rows the tokens stand, or where they would go; whether they stand; and how
+        many entries the rows have.
+        """
         table = self.table
-        low, end = self.bounds(rows)
+        start, end = self.bounds(rows)
+        low = start
         if table.bitmap is not None and table.ranks is not None:
             word, bit = tokens // WORD, (tokens % WORD).astype(np.uint64)
             bits = table.bitmap[rows, word]
@@ -87,7 +92,7 @@ class TableReader:
             for back in range(1, GROUP):
                 counts = np.bitwise_count(table.bitmap[rows, np.maximum(word - back, 0)])
                 place += np.where(word % GROUP >= back, counts, 0)
-            return place, (bits >> bit & np.uint64(1)).astype(np.bool_)
+            return place, (bits >> bit & np.uint64(1)).astype(np.bool_), end - start
         high = end.copy()
         last = max(0, table.entries - 1)
         while (low < high).any():
@@ -95,4 +100,4 @@ class TableReader:
             less = (table.tokens_at(np.minimum(middle, last)) < tokens) & (low < high)
             low, high = np.where(less, middle + 1, low), np.where(less, high, middle)
         here = (low < end) & (table.tokens_at(np.minimum(low, last)) == tokens)
-        return low, here
+        return low, here, end - start

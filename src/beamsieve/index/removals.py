@@ -103,7 +103,7 @@ def _leaves_of(index: Index, sids: NDArray[np.integer], what: str, on_missing: O
             end = np.zeros(len(sids), np.int64)
             tokens = sids[:, level].astype(np.int64) if level < width else end
             known &= (tokens >= 0) & (tokens < table.vocabulary)
-            row[known], here = reader.find(row[known], tokens[known])
+            row[known], here, _ = reader.find(row[known], tokens[known])
             known[known] = here
         leaves = np.where(known, row, -1)
     else:
