@@ -74,7 +74,7 @@ def step(beams: Beams, inputs: StepInputs, over_kept: bool) -> Beams:
     parents = np.empty(shape, np.int64)
     finished = np.empty(shape, np.bool_)
     count = np.empty(batch, np.int64)
-    before = beams.tokens.contiguous().view(batch * places, beams.step).numpy()
+    before = _flat(beams.tokens).reshape(batch * places, beams.step)
     base, bonus, nudge = _flat(beams.scores), _flat(inputs.bonus), _flat(inputs.nudge)
 
     def choose(begin: int, end: int) -> None:
@@ -169,9 +169,8 @@ def _weighed(beams: Beams, table: DeviceTable, inputs: StepInputs, over_kept: bo
     kept, kept_start = _kept(beams, table, degree)
     values: Any = inputs.hidden if inputs.logits is None else inputs.logits
     size = int(values.shape[2])
-    given = _flat(values.float())
-    head = _NO_FLOATS if inputs.head is None else _flat(inputs.head.float())
-    bias = _NO_FLOATS if inputs.bias is None else _flat(inputs.bias.float())
+    given = _floats(values)
+    head, bias = _floats(inputs.head), _floats(inputs.bias)
     found = _room_for(total)
     bits = found.view(np.int32)
     largest, log_sum = np.empty(number, np.float32), np.empty(number, np.float32)
@@ -250,6 +249,10 @@ def _room_for(count: int) -> NDArray[np.float32]:
 
 def _flat(values: Tensor | None) -> NDArray[Any]:
     """The numbers of a tensor, in order; none of None."""
-    if values is None:
-        return _NO_FLOATS
-    return values.reshape(-1).numpy()
+    # In NumPy, whose operations begin sooner.
+    return _NO_FLOATS if values is None else values.numpy().reshape(-1)
+
+
+def _floats(values: Tensor | None) -> NDArray[np.float32]:
+    """The same as float32, the half precisions exactly."""
+    return _flat(values if values is None or values.dtype == torch.float32 else values.float())
