@@ -149,9 +149,22 @@ def test_vectors_are_read_from_numpy_and_parquet(tmp_path):
     pa.parquet.write_table(ragged, tmp_path / "ragged.parquet")
     with pytest.raises(InputError, match="2 lengths"):
         read_vectors(tmp_path / "ragged.parquet")
-    (tmp_path / "broken.npy").write_bytes(b"nothing")
-    with pytest.raises(InputError, match="cannot be read as vectors"):
-        read_vectors(tmp_path / "broken.npy")
+    texts = pa.table({"item": ["a", "b"], "vector": ["x", "y"]})
+    pa.parquet.write_table(texts, tmp_path / "texts.parquet")
+    with pytest.raises(InputError, match="holds string, not lists of numbers"):
+        read_vectors(tmp_path / "texts.parquet")
+    for name, content in (("b.npy", b"nothing"), ("b.npy", b""), ("b.npz", b"PK\x03\x04junk")):
+        (tmp_path / name).write_bytes(content)
+        with pytest.raises(InputError, match="cannot be read as vectors"):
+            read_vectors(tmp_path / name)
+    (tmp_path / "h.jsonl").write_text('{"history": [1, 2], "target": "x"}\n')
+    with pytest.raises(InputError, match="no ids of the same kind"):
+        read_vectors(tmp_path / "h.jsonl")
+
+
+def test_a_window_of_any_size_ends_where_the_sequences_do():
+    whole = interaction_vectors(two_worlds(), 20, dimensions=4, window=9)
+    assert np.array_equal(interaction_vectors(two_worlds(), 20, dimensions=4, window=2**63), whole)
 
 
 def test_the_command_makes_a_catalog_from_histories(tmp_path):
@@ -183,6 +196,7 @@ def index_sids(index: Index) -> list[list[int]]:
     [
         (["--codebooks", "2,x"], 2),
         (["--codebooks", "0"], 2),
+        (["--codebooks", "2147483648"], 2),
         (["--codebooks", "2", "--paths", "3"], 2),
         (["--clustering", "magic"], 2),
     ],

@@ -82,12 +82,15 @@ def tokenize(
 
 
 def _sizes(text: str) -> list[int]:
+    from beamsieve.catalog.validate import LARGEST_CODEBOOK
+
     try:
         sizes = [int(size) for size in text.split(",")]
     except ValueError:
         sizes = []
-    if not sizes or min(sizes) < 1:
+    if not sizes or min(sizes) < 1 or max(sizes) > LARGEST_CODEBOOK:
         raise typer.BadParameter(
-            f"{text!r} is no list of sizes; write 256,256,256", param_hint="--codebooks"
+            f"{text!r} is no list of sizes up to {LARGEST_CODEBOOK}; write 256,256,256",
+            param_hint="--codebooks",
         )
     return sizes

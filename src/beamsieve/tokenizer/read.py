@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import zlib
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, cast
+from zipfile import BadZipFile
 
 import numpy as np
 import pyarrow as pa
@@ -93,8 +95,8 @@ def _from_numpy(path: Path) -> ItemVectors:
             with loaded as file:
                 vectors = file["vectors"]
                 items = file["items"] if "items" in file.files else np.arange(len(vectors))
-    except (OSError, ValueError, KeyError, TypeError) as error:
-        raise InputError(f"{path} cannot be read as vectors: {error}") from error
+    except (OSError, EOFError, ValueError, KeyError, TypeError, BadZipFile, zlib.error) as error:
+        raise InputError(f"{path} cannot be read as vectors: {error}.") from error
     return _checked(path, pa.array(items), vectors)
 
 
@@ -102,8 +104,13 @@ def _from_parquet(path: Path, vector: str, names: list[str]) -> ItemVectors:
     item = next((name for name in ITEM_COLUMNS if name in names), None)
     if item is None:
         raise InputError(f"{path} has no column 'item' (or 'item_id'); it has {', '.join(names)}.")
-    table = pa.parquet.read_table(path, columns=[item, vector])
+    try:
+        table = pa.parquet.read_table(path, columns=[item, vector])
+    except (pa.ArrowException, OSError) as error:
+        raise InputError(f"{path} cannot be read as parquet: {error}") from error
     column = table[vector].combine_chunks()
+    if not hasattr(column, "value_lengths"):
+        raise InputError(f"{path}: column {vector!r} holds {column.type}, not lists of numbers.")
     lengths = column.value_lengths().unique().to_pylist() if len(column) else []
     if len(lengths) != 1 or not lengths[0]:
         raise InputError(f"{path}: the vectors are of {len(lengths)} lengths; they must have one.")
@@ -130,7 +137,13 @@ def _from_histories(
     if histories.targets is not None:
         targets = histories.targets
         if targets.type != ids.type:
-            targets = targets.cast(ids.type) if len(ids) else targets
+            try:
+                targets = targets.cast(ids.type) if len(ids) else targets
+            except pa.ArrowInvalid as error:
+                raise InputError(
+                    f"{path}: histories hold {ids.type} and targets {targets.type}, which are no "
+                    f"ids of the same kind: {error}."
+                ) from error
         ids = pa.concat_arrays([ids, targets.drop_null().cast(ids.type)])
     encoded = ids.dictionary_encode()
     numbers = encoded.indices.to_numpy().astype(np.int64)

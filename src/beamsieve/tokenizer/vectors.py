@@ -47,7 +47,8 @@ def interaction_vectors(
         raise InputError(f"dimensions is {dimensions}, window {window}; give at least 1 of each.")
     owner = np.repeat(np.arange(len(sequences)), np.diff(sequences.starts))
     firsts, seconds, weights = [], [], []
-    for apart in range(1, window + 1):
+    longest = int(np.diff(sequences.starts).max(initial=0))
+    for apart in range(1, min(window, longest - 1) + 1):
         together = owner[apart:] == owner[:-apart]
         first, second = sequences.items[:-apart][together], sequences.items[apart:][together]
         other = first != second
