@@ -33,6 +33,8 @@ FEW_CANDIDATES = 4096
 """Up to about so many candidates per request, score_rows beats score_tiles on logits."""
 SAFE_BYTES = 256 << 20
 """Below this, score_rows gets workspace for any rows, not only for different ones."""
+BUSY_WARPS = 4
+"""Warps that a block keeps busy where there are blocks enough: one to a scheduler."""
 BLOCKS_AT_ONCE = 2
 """Blocks of score_rows or open_tiles that a multiprocessor holds: more would come after these."""
 GROUPS_PER_PLACE = 16
@@ -160,7 +162,7 @@ class StepCall:
             bound = int(table.most[min(M, len(table.most) - 1)])
         expected = max(1.0, min(bound, M * table.mean))
         most_blocks = max(1, self.device.multiprocessors * BLOCKS_AT_ONCE // B)
-        per_block = WARPS * 4 if projected else 1024
+        per_block = BUSY_WARPS * (4 if projected else 32)
         blocks = max(1, min(most_blocks, int(-(-expected // per_block))))
         shared = chooser_bytes(self.fields["capacity"]) + padded(4 * (M + 1)) + 2 * padded(8 * M)
         room = (self.device.shared_bytes - shared) // 32 * 4
@@ -228,7 +230,7 @@ class StepCall:
         values = arguments.structure(arguments.STEP, **self.fields)
         # No more blocks than run at once; they go from beam to beam.
         most = self.device.multiprocessors * BLOCKS_AT_ONCE // B
-        blocks = max(1, min(-(-M * share // WARPS), most))
+        blocks = max(1, min(-(-M * share // max(share, BUSY_WARPS)), most))
         kind = arguments.CUDA_TYPES[dtype]
         self.device.launch("score_tiles", (blocks, B), WORDS_BYTES, values, kind)
         # open_tiles: the candidates of the tiles that reach the bound.

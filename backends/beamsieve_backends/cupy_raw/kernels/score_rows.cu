@@ -178,10 +178,12 @@ __global__ void __launch_bounds__(THREADS, 2) score_rows(const __grid_constant__
     const bool fits = total <= static_cast<u32>(step.staged);
     Rows rows{step, first_beam, offset, first, pairs, fits ? staged_names : nullptr, fits ? staged_keys : workspace, total};
 
-    // The logits: each warp of the grid takes as many candidates in a row.
+    // The logits: each warp takes as many candidates in a row, of which it can do `at_once` at no more cost
+    // than one. Few candidates go to a few warps of each block, which then wait for each other less.
+    constexpr u32 at_once = Projected ? 4 : 32;
     const u32 warps = gridDim.x * WARPS;
-    const u32 share = (total + warps - 1) / warps;
-    const u32 begin = min(total, (blockIdx.x * WARPS + warp_id()) * share);
+    const u32 share = (total + warps * at_once - 1) / (warps * at_once) * at_once;
+    const u32 begin = min(total, (warp_id() * gridDim.x + blockIdx.x) * share);
     const u32 end = min(total, begin + share);
 #pragma unroll 1
     for (u32 base = begin; base < end; base += 32) {
@@ -252,19 +254,27 @@ __global__ void __launch_bounds__(THREADS, 2) score_rows(const __grid_constant__
     if (step.mass == nullptr && !(all_tiny && tiny == TINY)) add_up_rows(rows, tiny, mass, chooser.words);
     float high = never(), low = -never();
     u32 alive = 0;
+    int known = -1;  // the beam that these are of: one row is looked up once
+    bool finished = false;
+    float beam_score = 0.0f;
+    float2 own;
 #pragma unroll 1
     for (u32 i = threadIdx.x; i < total; i += THREADS) {
-        const u32 name = rows.name_of(i), token = name & TOKEN_MASK;
+        const u32 name = rows.name_of(i);
         const int m = static_cast<int>(name >> TOKEN_BITS);
-        const u32 start = offset[m], degree = offset[m + 1] - start;
-        const float beam_score = degree <= tiny ? mass[m].x : step.in_scores[first_beam + m];
-        float key = or_dead(beam_score);
-        if (first[m] >= 0) {
-            float2 own;
-            if (degree <= tiny) own = mass_of(rows.keys + start, 0, degree, 1).log();
-            else own = step.mass != nullptr ? __ldcg(step.mass + first_beam + m) : mass[m];
-            key = rows.key(m, i, token, beam_score, rows.keys[i], own);
+        if (m != known) {
+            known = m;
+            finished = first[m] < 0;
+            const u32 start = offset[m], degree = offset[m + 1] - start;
+            if (degree <= tiny) {
+                beam_score = mass[m].x;
+                own = mass_of(rows.keys + start, 0, degree, 1).log();
+            } else {
+                beam_score = step.in_scores[first_beam + m];
+                own = step.mass != nullptr ? __ldcg(step.mass + first_beam + m) : mass[m];
+            }
         }
+        const float key = finished ? or_dead(beam_score) : rows.key(m, i, name & TOKEN_MASK, beam_score, rows.keys[i], own);
         if (all_fit) chooser.survivors[i] = rank_number(key, i);
         else rows.keys[i] = key;
         if (key > never()) {

@@ -244,8 +244,8 @@ __global__ void __launch_bounds__(THREADS, 2) score_tiles(const __grid_constant_
     const int group_shift = __ffs(step.group) - 1;
     const u32 of_beam = parts * step.slots >> group_shift;
 #pragma unroll 1
-    for (int from = blockIdx.x * (WARPS >> shift); from < beams; from += at_once) {
-        const int m = from + (warp_id() >> shift);
+    for (int from = 0; from < beams; from += at_once) {
+        const int m = from + (warp_id() >> shift) * gridDim.x + blockIdx.x;
         const bool there = m < beams;
         Beam beam{first_beam + m, 0, 0, static_cast<u32>(step.vocabulary)};
         float* const best = step.scratch + b * step.scratch_stride + static_cast<i64>(m) * tiles;

@@ -227,6 +227,7 @@ template <class Emit>
 __device__ __forceinline__ u32 choose(const Chooser& chooser, u32 count, float high, float low, u32 width, Emit emit) {
     if (count == 0) return 0;
     u32* const ends = chooser.histogram;
+    if (threadIdx.x == 0) chooser.words[53] = 0;
     clear_histogram(ends, BINS);
     // Sorted by bin; then each finds its place in its bin by counting those before it.
     const Scale scale(high, low);
@@ -242,8 +243,9 @@ __device__ __forceinline__ u32 choose(const Chooser& chooser, u32 count, float h
         sum += mine[k];
         crowded |= mine[k] > CROWDED;
     }
-    crowded = __syncthreads_or(crowded);
+    if (crowded) atomicMax(chooser.words + 53, 1u);
     u32 running = block_scan(sum, chooser.words, total);
+    crowded = chooser.words[53] != 0;
     if (crowded) {
         sort_survivors(chooser, count);
     } else {
