@@ -30,7 +30,7 @@ from torch import Tensor, nn
 
 from beamsieve.models.fused import FusedHistories
 from beamsieve.models.generator import Context, Reading
-from beamsieve.models.layers import Block, Layers, blocks
+from beamsieve.models.layers import Block, Layers, blocks, read_levels
 
 if TYPE_CHECKING:
     from beamsieve.models.batches import Batch
@@ -112,12 +112,11 @@ class Deco(FusedHistories):
             prefixes: the first p < L tokens; state l is the one that level l + 1's head reads,
                 and depends on the first l tokens alone.
         """
-        scale = self.config.decoder_width**0.5
-        codes = [
-            self.prefix_codes[level](prefixes[:, level : level + 1])
-            for level in range(prefixes.shape[1])
-        ]
-        x = self.place(torch.cat([concepts, *(code * scale for code in codes)], 1), 0)
+        x = concepts
+        if prefixes.shape[1]:
+            codes = read_levels(self.prefix_codes, prefixes) * self.config.decoder_width**0.5
+            x = torch.cat([concepts, codes], 1)
+        x = self.place(x, 0)
         for block in self.decoder:
             x = block(x)
         hidden: Tensor = self.decoder_norm(x[:, self.config.concepts - 1 :])

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from beamsieve.models.generator import Context, Generator, Reading
-from beamsieve.models.layers import Block, Layers, absent_as_last, blocks, draw_weights
+from beamsieve.models.layers import Block, Layers, blocks, draw_weights, read_levels
 
 if TYPE_CHECKING:
     from beamsieve.models.batches import Batch
@@ -59,11 +59,8 @@ class FlatGR(Generator):
 
         A start, and every code with the embedding of its item's place.
         """
-        read = [
-            embed(absent_as_last(sids[..., level], embed))
-            for level, embed in enumerate(self.item_codes)
-        ]
-        items = torch.stack(read, 2) + self.positions.weight[: sids.shape[1], None]
+        read = read_levels(self.item_codes, sids)
+        items = read + self.positions.weight[: sids.shape[1], None]
         start = self.start.expand(len(sids), 1, -1)
         x = torch.cat([start, items.flatten(1, 2)], 1) * self.config.width**0.5
         placed: Tensor = self.dropout(x)

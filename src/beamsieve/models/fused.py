@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F  # noqa: N812 - as torch's own documentation names it
 
 from beamsieve.models.generator import Context, Generator, Reading
-from beamsieve.models.layers import Block, Layers, absent_as_last, blocks, draw_weights
+from beamsieve.models.layers import Block, Layers, blocks, draw_weights, read_levels
 
 if TYPE_CHECKING:
     from beamsieve.models.batches import Batch
@@ -44,11 +44,7 @@ class FusedHistories(Generator):
 
     def fuse(self, sids: Tensor) -> Tensor:
         """One token [..., d] per semantic ID of int64 [..., L]; -1 where a level is absent."""
-        codes = [
-            embed(absent_as_last(sids[..., level], embed))
-            for level, embed in enumerate(self.item_codes)
-        ]
-        joined = torch.cat(codes, -1) * self.config.width**0.5
+        joined = read_levels(self.item_codes, sids).flatten(-2) * self.config.width**0.5
         fused: Tensor = self.fuse_out(F.gelu(self.fuse_in(joined)))
         return fused
 
@@ -125,9 +121,8 @@ class FusedGR(FusedHistories):
 
     def _codes(self, codes: Tensor) -> Tensor:
         """Embeddings [..., n, d] of the first n codes [..., n] of semantic IDs."""
-        count = codes.shape[-1]
-        read = [self.prefix_codes[level](codes[..., level]) for level in range(count)]
-        placed: Tensor = torch.stack(read, -2) + self.spelling_positions.weight[:count]
+        read = read_levels(self.prefix_codes, codes)
+        placed: Tensor = read + self.spelling_positions.weight[: codes.shape[-1]]
         scaled: Tensor = placed * self.config.width**0.5
         return scaled
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from functools import lru_cache
 from typing import TYPE_CHECKING, Generic, TypeVar
 
 import torch
@@ -93,3 +94,23 @@ def draw_weights(module: nn.Module) -> None:
 def absent_as_last(codes: Tensor, table: nn.Embedding) -> Tensor:
     """Codes with -1 (a level that a shorter semantic ID does not have) as the table's last row."""
     return torch.where(codes < 0, table.num_embeddings - 1, codes)
+
+
+def read_levels(tables: Iterable[nn.Embedding], codes: Tensor) -> Tensor:
+    """Embeddings [..., n, d] of the first n levels' codes int64 [..., n], each of its own table.
+
+    A code of -1 (a level that a shorter semantic ID does not have) reads its table's last row.
+    All tables are read as one: the gradient of a look-up costs a sort of its codes, and so there
+    is one of them.
+    """
+    tables = [*tables][: codes.shape[-1]]
+    starts, last = _borders(tuple(table.num_embeddings for table in tables), codes.device)
+    rows = torch.where(codes < 0, last, codes + starts)
+    return F.embedding(rows, torch.cat([table.weight for table in tables]))
+
+
+@lru_cache(64)
+def _borders(sizes: tuple[int, ...], device: torch.device) -> tuple[Tensor, Tensor]:
+    """First and last row of each of some tables, one behind the other; int64, on the device."""
+    ends = torch.tensor(sizes).cumsum(0)
+    return (ends - torch.tensor(sizes)).to(device), (ends - 1).to(device)
