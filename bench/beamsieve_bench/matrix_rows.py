@@ -200,7 +200,7 @@ def machine(device: torch.device, commit: str | None = None) -> dict[str, Any]:
         "numpy": np.__version__,
         "torch": torch.__version__,
     }
-    for name in ("triton", "cupy"):
+    for name in ("triton", "cupy", "numba"):
         if name in sys.modules:
             found[name] = str(getattr(sys.modules[name], "__version__", "unknown"))
     return found
