@@ -176,6 +176,12 @@ class TestThreads:
         threads.shared(work, np.array(weights), number)
         assert (done == 1).all()
 
+    def test_parts_are_as_equal_as_they_can_be(self):
+        parts = []
+        weights = np.cumsum([0, 10, 9, 10, 10, 11, 10, 10, 10])
+        threads.shared(lambda begin, end: parts.append((begin, end)), weights, 2)
+        assert sorted(parts) == [(0, 4), (4, 8)]
+
     def test_an_error_in_another_thread_is_raised(self):
         def work(begin, end):
             if begin:

@@ -9,6 +9,7 @@ work: each beam's logits and sums are one thread's, and so is each request's cho
 from __future__ import annotations
 
 import threading
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -28,8 +29,12 @@ from beamsieve_backends.torch_dense.tiles import expand
 
 _HEAD_BYTES = 1 << 19
 """So much of the head is multiplied at a time: half of a small second-level cache."""
-_WORTH_SHARING = 1 << 22
-"""So many multiplications are worth waking another thread for: a tenth of a millisecond."""
+_WORTH_SHARING = 1 << 19
+"""Numbers of head rows and hidden states that are worth waking another thread for, which takes up
+to a tenth of a millisecond."""
+_REQUESTS_EACH = 4
+"""With so many requests for each thread, it does all of its own; else beams are shared, and then
+requests."""
 _LARGEST_ROOM = 1 << 24
 """So many logits at most stay with a thread for its next step: 64 MiB."""
 _rooms = threading.local()
@@ -64,7 +69,7 @@ def step(beams: Beams, inputs: StepInputs, over_kept: bool) -> Beams:
     """
     batch, places = beams.rows.shape
     table: DeviceTable = beams.search.tables.tables[beams.step]
-    found = _weighed(beams, table, inputs, over_kept)
+    found, weigh = _prepared(beams, table, inputs, over_kept)
     # NumPy's arrays are made sooner than PyTorch's, and the loops want them.
     shape = (batch, inputs.width)
     tokens = np.empty((*shape, beams.step + 1), np.int32)
@@ -106,7 +111,16 @@ def step(beams: Beams, inputs: StepInputs, over_kept: bool) -> Beams:
             count,
         )
 
-    shared(choose, found.start[::places], found.threads)
+    def weigh_and_choose(begin: int, end: int) -> None:
+        weigh(begin * places, end * places)
+        choose(begin, end)
+
+    of_requests = found.start[::places]
+    if found.threads == 1 or batch >= _REQUESTS_EACH * found.threads:
+        shared(weigh_and_choose, of_requests, found.threads)
+    else:
+        shared(weigh, found.start, found.threads)
+        shared(choose, of_requests, found.threads)
     new_tokens, new_scores = torch.from_numpy(tokens), torch.from_numpy(scores)
     new_rows, new_finished = torch.from_numpy(rows), torch.from_numpy(finished)
     if table.ended_leaf is not None:
@@ -128,7 +142,8 @@ def candidates(beams: Beams, inputs: StepInputs, over_kept: bool) -> Candidates:
     """The padded slots of every beam; arguments as ``step``."""
     batch, places = beams.rows.shape
     table: DeviceTable = beams.search.tables.tables[beams.step]
-    found = _weighed(beams, table, inputs, over_kept)
+    found, weigh = _prepared(beams, table, inputs, over_kept)
+    shared(weigh, found.start, found.threads)
     slots = max(1, int(found.degree.max()))
     shape = (batch, places, slots)
     tokens = torch.empty(shape, dtype=torch.int32)
@@ -155,8 +170,10 @@ def candidates(beams: Beams, inputs: StepInputs, over_kept: bool) -> Candidates:
     return Candidates(tokens, scores, rows)
 
 
-def _weighed(beams: Beams, table: DeviceTable, inputs: StepInputs, over_kept: bool) -> Weighed:
-    """The step's candidates, their logits and their sums."""
+def _prepared(
+    beams: Beams, table: DeviceTable, inputs: StepInputs, over_kept: bool
+) -> tuple[Weighed, Callable[[int, int], None]]:
+    """The step's candidates, and what computes the logits and sums of some beams."""
     assert isinstance(table.tokens, PlainTokens)
     number = beams.rows.numel()
     tokens = table.tokens.listed
@@ -216,11 +233,11 @@ def _weighed(beams: Beams, table: DeviceTable, inputs: StepInputs, over_kept: bo
             log_sum,
         )
 
-    threads = torch.get_num_threads() if total * size >= _WORTH_SHARING else 1
-    shared(weigh, start, threads)
-    return Weighed(
+    threads = torch.get_num_threads() if (total + number) * size >= _WORTH_SHARING else 1
+    weighed = Weighed(
         tokens, first, degree, start, own, found, largest, log_sum, kept, kept_start, threads
     )
+    return weighed, weigh
 
 
 def _kept(

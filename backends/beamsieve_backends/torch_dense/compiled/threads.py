@@ -33,8 +33,9 @@ def shared(work: Callable[[int, int], None], weights: NDArray[np.int64], threads
     if threads == 1 or count <= 1:
         work(0, count)
         return
-    shares = weights[-1] * np.arange(1, threads) // threads
-    cuts = [0, *np.searchsorted(weights, shares).tolist(), count]
+    shares = weights[-1] * np.arange(1, threads) / threads
+    middles = (weights[:-1] + weights[1:]) / 2  # a share that ends in an element ends beside it
+    cuts = [0, *np.searchsorted(middles, shares).tolist(), count]
     mine, *others = [(begin, end) for begin, end in pairwise(cuts) if begin < end]
     pool = _workers(threads - 1)
     waiting = [pool.submit(work, *part) for part in others]
