@@ -34,7 +34,7 @@ import torch
 
 from beamsieve.index.build import make_table
 from beamsieve.index.tables import StepTable
-from beamsieve.interface import StepInputs
+from beamsieve.interface import Projection, StepInputs
 from beamsieve_backends.triton_slots.step import NewBeams, StepArrays, run_step
 from beamsieve_backends.triton_slots.tables import DeviceTables, load_table
 from beamsieve_bench.catalogs import WORKLOADS, Workload, skewed_sids
@@ -58,6 +58,8 @@ class Stage:
         self.tables = DeviceTables(
             tuple(load_table(table, None, device) for table in tables), ragged=False
         )
+        self.plan: dict[int, Projection] = {}
+        """The projection of each step, as ``planned`` chose it; else as the backend does."""
 
     def cases(self, batch: int, beams: int, dtype: torch.dtype) -> list[StepCase]:
         """Random inputs for every step."""
@@ -70,8 +72,23 @@ class Stage:
         """One step over the catalog's normalizer. Rows are drawn with repetition, so the beams are
         mostly not ``distinct``."""
         arrays = StepArrays(case.scores, case.rows, case.finished, case.tokens, distinct)
-        inputs = StepInputs(width, hidden=case.hidden, head=case.head)
+        projection = self.plan.get(case.step)
+        inputs = StepInputs(width, hidden=case.hidden, head=case.head, projection=projection)
         return run_step(self.tables, arrays, case.step, inputs, "catalog")
+
+    def planned(self, cases: list[StepCase], width: int, timed: bool = True) -> None:
+        """Take the faster projection for every step of a sparse table, as ``warm_up`` does."""
+        for case, table in zip(cases, self.tables.tables, strict=True):
+            if table.dense:
+                continue
+            taken: dict[Projection, float] = {}
+            for projection in ("full", "selective"):
+                self.plan[case.step] = projection
+                work = partial(self.step, case, width)
+                if not timed:
+                    work()
+                taken[projection] = measured_ms(work) if timed else 0.0
+            self.plan[case.step] = min(taken, key=taken.__getitem__)
 
     def checked(self, cases: list[StepCase], width: int) -> float:
         """The gate: every step against float64; returns the largest difference."""
@@ -122,12 +139,14 @@ def tables_of(workload: Workload, kept: Path | None = None) -> tuple[StepTable, 
 def codebook_sweep(
     device: torch.device, kept: Path | None, timed: bool = True
 ) -> list[dict[str, Any]]:
-    """The same number of semantic IDs under growing codebooks, batch 32."""
+    """The same number of semantic IDs under growing codebooks, batch 32, planned."""
     rows = []
     for vocabulary in SWEEP:
         stage = Stage(tables_of(Workload(SWEPT_ITEMS, vocabulary, 4), kept), device)
+        stage.planned(stage.cases(32, 512, torch.bfloat16), 512, timed)
         row = stage.measured(32, 512, torch.bfloat16, timed)
-        rows.append({"case": "codebook", "vocabulary": vocabulary, **row})
+        plan = {str(step): projection for step, projection in stage.plan.items()}
+        rows.append({"case": "codebook", "vocabulary": vocabulary, "plan": plan, **row})
     return rows
 
 

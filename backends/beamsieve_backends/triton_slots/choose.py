@@ -17,12 +17,29 @@ from beamsieve_backends.triton_slots.ordering import (
     LOWEST,
     ordered,
     places_held,
+    places_of_best,
     threshold_held,
+    threshold_in_memory,
     unordered,
     usable,
 )
 
 SPARE = tl.constexpr(4)
+
+
+@triton.jit
+def _key_of_group(scores, tops, log_sums, group_max, group, there, of_beam_up, groups_of_beam):
+    """Key of the largest candidate of each group (``m * of_beam_up + group of the beam``)."""
+    m = group // of_beam_up
+    of_beam = group % of_beam_up
+    there = there & (of_beam < groups_of_beam)
+    largest = tl.load(
+        group_max + m.to(tl.int64) * groups_of_beam + of_beam, mask=there, other=float("-inf")
+    )
+    score = tl.load(scores + m, mask=there, other=float("-inf"))
+    top = tl.load(tops + m, mask=there, other=0.0)
+    log_sum = tl.load(log_sums + m, mask=there, other=0.0)
+    return usable(score + ((largest - top) - log_sum))
 
 
 @triton.jit
@@ -89,31 +106,41 @@ def key_cells(
     tl.store(keys + to, key, mask=(m < BEAMS_UP)[:, None])
 
 
-@triton.jit(do_not_specialize=["beams", "M", "W", "SLACK", "tiles"])
+@triton.jit(do_not_specialize=["beams", "M", "W", "SLACK", "tiles", "groups_of_beam", "of_beam_up",
+                               "EACH", "LIMIT"])  # fmt: skip
 def choose_cells(
-    scores, cell_best, tile_peak, tile_sum,
-    tops, log_sums, cell_list, cell_count, threshold, group_count, candidate_count,
-    beams, M, W, SLACK, tiles,
+    scores, cell_best, tile_peak, tile_sum, group_max,
+    tops, log_sums, cell_list, keys, threshold, group_list, group_count, candidate_count,
+    beams, M, W, SLACK, tiles, groups_of_beam, of_beam_up, EACH, LIMIT,
     TILES_UP: tl.constexpr, CELLS: tl.constexpr, LISTED: tl.constexpr, BEAMS_UP: tl.constexpr,
-    KEYED: tl.constexpr, PDL: tl.constexpr,
+    KEYED: tl.constexpr, BLOCK: tl.constexpr, PDL: tl.constexpr,
 ):  # fmt: skip
-    """Normalizers, and the list of the W to W + SLACK cells that can hold one of the W best.
+    """Normalizers, the W to W + SLACK cells that can hold one of the W best, and their groups that
+    reach the threshold; most cells have one.
+
+    Where those are more than LIMIT (a few beams far ahead of the others, or all logits equal), the
+    LIMIT best of them, in the exact order, hold the W best just as the cells did.
 
     Args:
         scores: float32 [B, M]; tile_*: [tiles, B * M]; cell_best: [tiles * CELLS, B * M], or, if
             KEYED, what :func:`key_cells` wrote.
         tops, log_sums: out, float32 [B, M]; the normalizer in two parts; not if KEYED.
-        cell_list: out, int32 [B, W + SLACK]; ``m * LISTED + cell``.
-        cell_count: out, int32 [B]; threshold: out, float32 [B], no better candidate is left out.
-        group_count, candidate_count: out, int32 [B]; set to 0 for the kernels that come next.
+        group_max: float32 [B, M, groups_of_beam]; of_beam_up counts groups of missing tiles too.
+        cell_list: workspace, int32 [B, W + SLACK]; ``m * LISTED + cell``. keys: the same, [B,
+            (W + SLACK) * EACH], where a cell has EACH groups.
+        threshold: out, float32 [B], no better candidate is left out.
+        group_list: out, int32 [B, LIMIT], ``m * of_beam_up + group``; group_count: out, int32 [B].
+        candidate_count: out, int32 [B]; set to 0 for the kernel that comes next.
     """
     if PDL:
         tl.extra.cuda.gdc_wait()
         tl.extra.cuda.gdc_launch_dependents()
     b = tl.program_id(0).to(tl.int64)
-    tl.store(group_count + b, 0)
     tl.store(candidate_count + b, 0)
     m = tl.arange(0, BEAMS_UP)
+    cell_list += b * (W + SLACK)
+    keys += b * (W + SLACK) * EACH
+    group_list += b * LIMIT
     if KEYED:
         at = (b * LISTED + tl.arange(0, LISTED))[None, :] * BEAMS_UP + m[:, None]
         key = tl.load(cell_best + at, mask=(m < M)[:, None], other=LOWEST)
@@ -122,18 +149,51 @@ def choose_cells(
             scores, cell_best, tile_peak, tile_sum, tops, log_sums, b, m, beams, M, tiles, TILES_UP,
             CELLS,
         )  # fmt: skip
-    _list_best(key, b, W, SLACK, cell_list, cell_count, threshold, LISTED, BEAMS_UP)
-
-
-@triton.jit
-def _list_best(
-    key, b, W, SLACK, cell_list, cell_count, threshold,
-    LISTED: tl.constexpr, BEAMS_UP: tl.constexpr,
-):  # fmt: skip
-    """List the best cells of ``key`` [BEAMS_UP, LISTED], in order of position."""
     tau, need = threshold_held(key, W + SPARE, SLACK - SPARE)
-    keep, place, kept = places_held(key, tau, need)
-    identity = tl.arange(0, BEAMS_UP)[:, None] * LISTED + tl.arange(0, LISTED)[None, :]
-    tl.store(cell_list + b * (W + SLACK) + place, identity, mask=keep)
-    tl.store(cell_count + b, kept)
-    tl.store(threshold + b, unordered(tau))
+    keep, place, cells = places_held(key, tau, need)
+    identity = m[:, None] * LISTED + tl.arange(0, LISTED)[None, :]
+    tl.store(cell_list + place, identity, mask=keep)
+    tau = unordered(tau)
+    tl.store(threshold + b, tau)
+    tl.debug_barrier()
+
+    scores += b * M
+    tops += b * M
+    log_sums += b * M
+    group_max += b * M * groups_of_beam
+    n = cells * EACH
+    listed = 0
+    for begin in range(0, n, BLOCK):
+        entry = begin + tl.arange(0, BLOCK)
+        cell = tl.load(cell_list + entry // EACH, mask=entry < n, other=0)
+        group = cell * EACH + entry % EACH
+        key_here = _key_of_group(
+            scores, tops, log_sums, group_max, group, entry < n, of_beam_up, groups_of_beam
+        )
+        passes = ((key_here >= tau) & (key_here > float("-inf"))).to(tl.int32)
+        to = listed + tl.cumsum(passes, 0) - passes
+        tl.store(group_list + to, group, mask=(passes > 0) & (to < LIMIT))
+        listed += tl.sum(passes)
+    if listed > LIMIT:
+        for begin in range(0, n, BLOCK):
+            entry = begin + tl.arange(0, BLOCK)
+            cell = tl.load(cell_list + entry // EACH, mask=entry < n, other=0)
+            key_here = _key_of_group(
+                scores, tops, log_sums, group_max, cell * EACH + entry % EACH, entry < n,
+                of_beam_up, groups_of_beam,
+            )  # fmt: skip
+            tl.store(keys + entry, ordered(key_here), mask=entry < n)
+        tl.debug_barrier()
+        limit_tau, limit_need = threshold_in_memory(keys, n, LIMIT, 0, BLOCK)
+        above = 0
+        equal = 0
+        for begin in range(0, n, BLOCK):
+            entry = begin + tl.arange(0, BLOCK)
+            cell = tl.load(cell_list + entry // EACH, mask=entry < n, other=0)
+            ordered_here = tl.load(keys + entry, mask=entry < n, other=LOWEST)
+            stays, to, above, equal = places_of_best(
+                ordered_here, limit_tau, limit_need, above, equal
+            )
+            tl.store(group_list + to, cell * EACH + entry % EACH, mask=stays)
+        listed = above + tl.minimum(equal, limit_need)
+    tl.store(group_count + b, listed)

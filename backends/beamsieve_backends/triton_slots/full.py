@@ -9,7 +9,7 @@ from beamsieve_backends.triton_slots.choose import choose_cells, key_cells
 from beamsieve_backends.triton_slots.finish import finish_tokens
 from beamsieve_backends.triton_slots.launch import INTERPRETED, cdiv, launch, power_of_two
 from beamsieve_backends.triton_slots.project import row_bitmaps, split_rows, statistics
-from beamsieve_backends.triton_slots.revisit import list_groups, score_groups, settle_candidates
+from beamsieve_backends.triton_slots.revisit import score_groups
 from beamsieve_backends.triton_slots.targeting import (
     permitted_tokens_dense,
     permitted_tokens_sparse,
@@ -17,6 +17,7 @@ from beamsieve_backends.triton_slots.targeting import (
 from beamsieve_backends.triton_slots.tuning import (
     GROUP,
     HELD,
+    KEYS_HELD,
     LIMIT,
     LISTING,
     PROCESSORS,
@@ -182,36 +183,33 @@ def _revisited(call: Call, bitmap: torch.Tensor, words: int) -> NewBeams:
     if M * call.V < 1 << 17 and coarse(M, 8) * coarse(tiles, 8) <= HELD:
         beams_up, tiles_up = coarse(M, 8), coarse(tiles, 8)
     groups = group_max.shape[-1] // (tiles * cells)
-    together = min(tiles_up, max(1, beams_up * tiles_up * cells // max(HELD, beams_up)))
+    held = beams_up * tiles_up * cells
+    whole = held <= HELD
+    together = 1 if whole else min(tiles_up, max(1, held // max(KEYS_HELD, beams_up)))
     listed = tiles_up * cells // together
     each = together * groups
     most = W + call.slack
     tops, log_sums, threshold = call.empty(B, M), call.empty(B, M), call.empty(B)
     cell_list = call.empty(B, most, dtype=torch.int32)
-    cell_count, group_count, count = (call.empty(B, dtype=torch.int32) for _ in range(3))
-    beam_block = max(1, min(beams_up, HELD // (tiles_up * cells)))
-    keys = best
-    whole = beam_block == beams_up
+    group_count, count = (call.empty(B, dtype=torch.int32) for _ in range(2))
     if not whole:
-        keys = call.empty(B, listed, beams_up, dtype=torch.int32)
+        beam_block = max(1, min(beams_up, HELD // 4 // (tiles_up * cells)))
+        keyed = call.empty(B, listed, beams_up, dtype=torch.int32)
         launch(
             key_cells, (B, cdiv(M, beam_block)), call.beams.scores, best, peak, mass, tops,
-            log_sums, keys, B * M, M, tiles, TILES_UP=tiles_up, CELLS=cells, TOGETHER=together,
-            BEAM_BLOCK=beam_block, BEAMS_UP=beams_up, warps=warps_for(HELD),
+            log_sums, keyed, B * M, M, tiles, TILES_UP=tiles_up, CELLS=cells, TOGETHER=together,
+            BEAM_BLOCK=beam_block, BEAMS_UP=beams_up, warps=4,
         )  # fmt: skip
-    launch(
-        choose_cells, (B,), call.beams.scores, keys, peak, mass, tops, log_sums, cell_list,
-        cell_count, threshold, group_count, count, B * M, M, W, call.slack, tiles,
-        TILES_UP=tiles_up, CELLS=cells, LISTED=listed, BEAMS_UP=beams_up, KEYED=not whole,
-        warps=warps_for(beams_up * listed),
-    )  # fmt: skip
+        best = keyed
     limit = LIMIT * W + 8
     group_list = call.empty(B, limit, dtype=torch.int32)
     of_beam, of_beam_up = tiles * cells * groups, tiles_up * cells * groups
     launch(
-        list_groups, (B, cdiv(most * each, LISTING)), call.beams.scores, tops, log_sums,
-        group_max, cell_list, cell_count, threshold, group_list, group_count, M, most, limit,
-        of_beam, of_beam_up, each, BLOCK=LISTING,
+        choose_cells, (B,), call.beams.scores, best, peak, mass, group_max, tops, log_sums,
+        cell_list, call.empty(B, most * each, dtype=torch.int32), threshold, group_list,
+        group_count, count, B * M, M, W, call.slack, tiles, of_beam, of_beam_up, each, limit,
+        TILES_UP=tiles_up, CELLS=cells, LISTED=listed, BEAMS_UP=beams_up, KEYED=not whole,
+        BLOCK=LISTING, warps=warps_for(beams_up * listed),
     )  # fmt: skip
     shape = dict(TUNING["groups_few" if W < 256 else "groups_many"])
     shape["BLOCK_K"] = min(shape["BLOCK_K"], power_of_two(call.D))
@@ -236,12 +234,5 @@ def _revisited(call: Call, bitmap: torch.Tensor, words: int) -> NewBeams:
     launch(
         score_groups, (B, cdiv(most, shape["GROUPS"])), *given, *numbers, limit, capacity,
         **known,
-    )  # fmt: skip
-    workspace = max(most * each, capacity)
-    launch(
-        settle_candidates, (B,), *given, group_max, cell_list, cell_count,
-        call.empty(B, workspace, dtype=torch.int32), *numbers, W, call.slack, most, capacity,
-        limit, workspace, of_beam, each, BLOCK=4096,
-        **{**known, "warps": 8, "registers": None},
     )  # fmt: skip
     return call.write(Kept(keys, scores, count, capacity, W + W // 2))

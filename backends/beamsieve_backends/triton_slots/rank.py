@@ -22,45 +22,12 @@ from beamsieve_backends.triton_slots.ordering import (
     DEAD,
     LARGEST_ID,
     NOTHING,
-    best_from,
     unordered,
 )
 
 BY_SLOT = tl.constexpr(0)
 DENSE = tl.constexpr(1)
 SPARSE = tl.constexpr(2)
-
-
-@triton.jit
-def keep_best(
-    keys, scores, slots, best_keys, best_scores, best_slots, n, W, SLACK, has_scores, has_slots,
-    CHUNK: tl.constexpr,
-):  # fmt: skip
-    """Copy the candidates that fewer than about W others beat; returns how many those are.
-
-    Args:
-        keys: the n packed candidates of a request; scores float32 and slots int32 likewise, where
-            there are such.
-        best_keys, best_scores, best_slots: out, in the same order; may be the same memory, where
-            one program alone works on it.
-    """
-    tau = best_from(keys, n, W, SLACK, CHUNK)
-    kept = 0
-    for begin in range(0, n, CHUNK):
-        at = begin + tl.arange(0, CHUNK)
-        whole = tl.load(keys + at, mask=at < n, other=NOTHING)
-        keep = whole >= tau
-        place = kept + tl.cumsum(keep.to(tl.int32), 0) - 1
-        kept += tl.sum(keep.to(tl.int32))
-        score = tl.load(scores + at, mask=keep & (has_scores != 0), other=0.0)
-        slot = tl.load(slots + at, mask=keep & (has_slots != 0), other=0)
-        # All of the chunk is read before its places, or earlier ones, are written.
-        tl.debug_barrier()
-        tl.store(best_keys + place, whole, mask=keep)
-        tl.store(best_scores + place, score, mask=keep & (has_scores != 0))
-        tl.store(best_slots + place, slot, mask=keep & (has_slots != 0))
-        tl.debug_barrier()
-    return kept
 
 
 @triton.jit

@@ -8,10 +8,12 @@ from typing import Any
 GROUP = 8
 LIMIT = 2
 """Groups that stay after the choice, as a multiple of the width."""
-LISTING = 1024
-"""Groups that one program looks at when it lists them."""
+LISTING = 2048
+"""Groups that a program looks at at once when it lists them."""
 HELD = 8192
-"""The most keys that one program holds in registers."""
+"""The most numbers that one program holds beside others in registers."""
+KEYS_HELD = 16384
+"""The most keys that it holds alone."""
 PROCESSORS = 132
 """How many programs are enough to fill a large GPU; only speed depends on it."""
 TOGETHER = 2
