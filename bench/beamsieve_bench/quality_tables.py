@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from beamsieve_bench.quality import MODELS
+from beamsieve_bench.quality import MODELS, TEACHERS
 from beamsieve_bench.quality_data import NAMES
 
 Runs = dict[tuple[str, str], list[dict[str, Any]]]
@@ -39,13 +39,24 @@ def quality(runs: Runs) -> list[str]:
     for (data, model), own in runs.items():
         if data != before:
             popular = [f"{own[0]['popularity'][name]:.4f}" for name in names]
-            rows.append([data, "popularity", "", *popular, ""])
+            rows.append([data, "popularity", "", *popular, "", ""])
         before = data
         cells = [_mean([run["filter_first"][name] for run in own]) for name in names]
         epochs = ", ".join(str(run["training"]["best_epoch"]) for run in own)
-        rows.append(["", model, str(len(own)), *cells, epochs])
-    head = ["data", "model", "seeds", "Recall@5", "NDCG@5", "Recall@10", "NDCG@10", "best epochs"]
-    return _table(head, rows)
+        beside = _beside(own, runs.get((data, TEACHERS.get(model, "")), []))
+        rows.append(["", model, str(len(own)), *cells, beside, epochs])
+    head = ["data", "model", "seeds", "Recall@5", "NDCG@5", "Recall@10", "NDCG@10"]
+    return _table([*head, "beside its teacher's", "best epochs"], rows)
+
+
+def _beside(own: list[dict[str, Any]], teachers: list[dict[str, Any]]) -> str:
+    """How far a model's NDCG@10 is from its teacher's, in percent; "" without one."""
+    if not teachers:
+        return ""
+    ours, theirs = (
+        np.mean([run["filter_first"]["ndcg_at_10"] for run in runs]) for runs in (own, teachers)
+    )
+    return f"{100 * (ours / theirs - 1):+.1f} %"
 
 
 def orders(runs: Runs) -> list[str]:
@@ -78,7 +89,8 @@ def times(rows: Sequence[dict[str, Any]]) -> list[str]:
         found.append(
             [
                 row["size"],
-                row["model"],
+                row["model"] + (", its kernels" if row.get("spelling_kernel") else ""),
+                row["backend"].partition(":")[0],
                 f"{row['parameters'] / 1e6:.1f} M",
                 row["dtype"],
                 f"{row['batch']} × {row['beams']}",
@@ -88,7 +100,8 @@ def times(rows: Sequence[dict[str, Any]]) -> list[str]:
                 f"{users['users']:.0f}" if users else "",
             ]
         )
-    head = ["size", "model", "parameters", "dtype", "batch × beams", "reading, ms", "search, ms"]
+    head = ["size", "model", "backend", "parameters", "dtype", "batch × beams", "reading, ms"]
+    head.append("search, ms")
     return _table([*head, "search as one graph, ms", "users within 50 ms p95"], found)
 
 
