@@ -97,14 +97,22 @@ class Merge:
     @cached_property
     def runs(self) -> Runs:
         """The longest runs of entries that stay side by side."""
-        ends = (self.deleted, self.deleted + 1, self.at, np.array([0, self.old]))
+        at, put = counted(self.at)
+        ends = (self.deleted, self.deleted + 1, at, np.array([0, self.old]))
         cuts = np.sort(np.concatenate(ends))
-        cuts = cuts[np.diff(cuts, prepend=-1) > 0]
-        first, length = cuts[:-1], np.diff(cuts)
+        new = np.ones(len(cuts), np.bool_)
+        np.not_equal(cuts[1:], cuts[:-1], out=new[1:])
+        cuts = cuts[new]
+        first, length = cuts[:-1], cuts[1:] - cuts[:-1]
+        gone = np.searchsorted(first, self.deleted)
+        # How far each has moved: by what went and what came in front of it.
+        moved = np.zeros(len(cuts), np.int64)
+        moved[np.searchsorted(cuts, at)] = put
+        moved[gone + 1] -= 1
+        now = first + np.cumsum(moved[:-1])
         stays = np.ones(len(first), np.bool_)
-        stays[np.searchsorted(first, self.deleted)] = False
-        first, length = first[stays], length[stays]
-        return Runs(first, length, self.moved(first))
+        stays[gone] = False
+        return Runs(first[stays], length[stays], now[stays])
 
     @cached_property
     def _ahead(self) -> Steps:
