@@ -21,7 +21,7 @@ VENV = ROOT / ".venv"
 SCRIPTS = VENV / ("Scripts" if os.name == "nt" else "bin")
 STAMP = VENV / "beamsieve-setup"
 LOWEST = (3, 11)
-CONFORMANCE = ("reference", "torch:cpu")
+CONFORMANCE = ("reference", "torch:cpu", "torch:cpu?projection=compiled")
 TESTS_AT_ONCE = 4
 
 
