@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
@@ -19,36 +19,22 @@ from beamsieve.index.leaves import (
     child_of,
     has_no_empty_row,
     leaf_bounds,
-    spelled_by_lookup,
-    tokens_of_entries,
     tokens_of_row,
 )
+from beamsieve.index.pairs import LeafItems, Pairs
 from beamsieve.index.parts import IndexParts, fingerprints
 from beamsieve.index.removals import Change, OnMissing
+from beamsieve.index.spelled import Speller
+from beamsieve.index.statistics import statistics
 from beamsieve.index.storage import host_arrays, load_index, save_index
-from beamsieve.index.tables import token_candidates
 from beamsieve.index.update import updated_parts
 from beamsieve.interface import RequestFilters
 from beamsieve.targeting.attributes import lay_out
-from beamsieve.targeting.item_rules import take_runs
 from beamsieve.targeting.matchers import Partitions
 from beamsieve.targeting.requests import eligible_items, encode_requests
 
 if TYPE_CHECKING:
     from beamsieve.catalog import Catalog
-
-
-_FEW_LEAVES = 1 << 14
-"""So many are spelled by look-ups, with nothing beside the tables; more, by expanding them."""
-
-
-class LeafItems(NamedTuple):
-    """Which items each leaf stands for: ``numbers[starts[leaf] : starts[leaf + 1]]``."""
-
-    starts: NDArray[np.integer]
-    """int64 [leaves + 1]."""
-    numbers: NDArray[np.integer]
-    """Integers [pairs]: positions in ``index.items``; under one leaf, in input order."""
 
 
 class Index:
@@ -86,7 +72,6 @@ class Index:
         self.row_layout = lay_out(()) if self.item_rules is None else self.item_rules.layout
         self.fingerprint, self.sid_fingerprint = prints or fingerprints(parts)
         self.parts = parts
-        self._leaf_starts, self._leaf_numbers = parts.leaf_starts, parts.leaf_numbers
         if leaves is not None:
             self.leaf_count = leaves
 
@@ -225,13 +210,22 @@ class Index:
     @property
     def pair_count(self) -> int:
         """The number of (item, semantic ID) pairs."""
-        if self._leaf_starts is None:
-            return self.leaf_count
-        return int(self._leaf_starts[-1])
+        return len(self._pairs)
 
     @cached_property
     def _bounds(self) -> list[tuple[NDArray[np.int64], NDArray[np.int64]]]:
         return leaf_bounds(self.tables)
+
+    @cached_property
+    def _speller(self) -> Speller:
+        return Speller(
+            self.tables,
+            self.codebooks,
+            self.end_token,
+            self.leaf_count,
+            self._one_length,
+            lambda: self._bounds,
+        )
 
     def leaf_starts(self, depth: int) -> NDArray[np.int64]:
         """int64 [rows + 1]: the first leaf of every prefix of ``depth`` tokens; behind the last,
@@ -251,10 +245,6 @@ class Index:
         if not isinstance(depth, (int, np.integer)) or not 0 <= depth <= self.length:
             raise InputError(f"depth is {depth!r}; prefixes have 0 to {self.length} tokens.")
         return depth
-
-    @cached_property
-    def _entry_tokens(self) -> list[NDArray[np.unsignedinteger]]:
-        return [tokens_of_entries(table) for table in self.tables]
 
     def row_of(self, prefix: Iterable[int]) -> tuple[int, bool] | None:
         """Where a prefix leads: (its row in the next table, False), or (its leaf, True) when it is
@@ -309,29 +299,18 @@ class Index:
         return [] if leaf is None else self.items.list(self.items_of_leaves([leaf])[1])
 
     @cached_property
+    def _pairs(self) -> Pairs:
+        parts = self.parts
+        return Pairs(parts.leaf_starts, parts.leaf_numbers, self.leaf_count, len(self.items))
+
+    @property
     def leaf_items(self) -> LeafItems:
         """The item numbers of every leaf."""
-        starts = self._leaf_starts
-        if starts is None:
-            starts = np.arange(self.leaf_count + 1)
-        numbers = self._leaf_numbers
-        if numbers is None:
-            numbers = np.arange(int(starts[-1]))
-        return LeafItems(starts, numbers)
+        return self._pairs.leaf_items
 
     def items_of_leaves(self, leaves: ArrayLike) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         """For many leaves: how many items each has (int64 [leaves]), and their numbers in turn."""
-        places = np.asarray(leaves, np.int64).ravel()
-        if self._leaf_starts is None:
-            counts, found = np.ones(len(places), np.int64), places
-        else:
-            starts = self._leaf_starts[places].astype(np.int64)
-            counts = self._leaf_starts[places + 1] - starts
-            ends = np.cumsum(counts)
-            found = np.repeat(starts - ends + counts, counts) + np.arange(counts.sum())
-        if self._leaf_numbers is not None:
-            found = self._leaf_numbers[found].astype(np.int64)
-        return counts, found
+        return self._pairs.items_of_leaves(leaves)
 
     def sid_of_leaf(self, leaf: ArrayLike) -> NDArray[np.int32]:
         """int32 [..., L]: the semantic IDs of leaves, as users spell them: without an end token,
@@ -340,58 +319,11 @@ class Index:
         Raises:
             InputError: no integers, or no leaves of this index.
         """
-        leaves = _leaves(leaf)
-        flat = leaves.ravel()
-        if len(flat) and not 0 <= flat.min() <= flat.max() < self.leaf_count:
-            raise InputError(
-                f"There is no leaf {flat.min() if flat.min() < 0 else flat.max()}; "
-                f"leaves go from 0 to {self.leaf_count - 1}."
-            )
-        if self._one_length and len(flat) <= _FEW_LEAVES:
-            sids = spelled_by_lookup(self.tables, flat)
-            if self.end_token:
-                sids[sids == np.asarray(self.codebooks) - 1] = -1
-        else:
-            sids = self._spelled(flat)
-        users = sids[:, : self.length - 1] if self.end_token else sids
-        return users.reshape(*leaves.shape, users.shape[1])
-
-    def _spelled(self, flat: NDArray[np.int64]) -> NDArray[np.int32]:
-        sids = np.full((len(flat), self.length), -1, np.int32)
-        reached = np.ones(len(flat), np.bool_)
-        for depth in range(1, self.length + 1):
-            starts, ends = self._bounds[depth]
-            if not len(ends):
-                break
-            entry = np.maximum(np.searchsorted(starts[:-1], flat, side="right") - 1, 0)
-            reached &= (starts[entry] <= flat) & (flat < ends[entry])
-            tokens = self._entry_tokens[depth - 1][entry].astype(np.int32)
-            if self.end_token:
-                is_end = tokens == self.codebooks[depth - 1] - 1
-                tokens[is_end] = -1
-            sids[:, depth - 1] = np.where(reached, tokens, -1)
-        return sids
-
-    @cached_property
-    def _pairs_by_item(self) -> tuple[NDArray[np.int64], NDArray[np.int64]] | None:
-        """Where each item's pairs begin, and the pairs by item; None if each has its own one."""
-        if self._leaf_numbers is None:
-            return None
-        pairs = np.argsort(self._leaf_numbers, kind="stable")
-        counts = np.bincount(self._leaf_numbers, minlength=len(self.items))
-        return np.concatenate([[0], np.cumsum(counts)]), pairs
+        return self._speller.sid_of_leaf(leaf)
 
     def leaves_of_items(self, numbers: ArrayLike) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         """For many items: how many leaves each has (int64 [items]), and the leaves in turn."""
-        items = np.asarray(numbers, np.int64).ravel()
-        counts, pairs = np.ones(len(items), np.int64), items
-        if self._pairs_by_item is not None:
-            starts, by_item = self._pairs_by_item
-            members, counts = take_runs(starts, items)
-            pairs = by_item[members]
-        if self._leaf_starts is None:
-            return counts, pairs
-        return counts, np.searchsorted(self._leaf_starts, pairs, side="right") - 1
+        return self._pairs.leaves_of_items(numbers)
 
     def encode_requests(self, requests: Sequence[Any], batch: int) -> RequestFilters:
         """Encode a batch's targeting, once, for the backends.
@@ -440,45 +372,7 @@ class Index:
 
     def stats(self) -> Mapping[str, Any]:
         """Sizes, as plain numbers and strings: of the whole, and per table under "tables"."""
-        targeting = {}
-        if self.matchers is not None:
-            targeting = {
-                "attributes": [attribute.as_dict() for attribute in self.row_layout.attributes],
-                "matchers": self.matchers.stats(),
-            }
-        return {
-            "length": self.length,
-            "codebooks": list(self.codebooks),
-            "end_token": self.end_token,
-            "sids": self.leaf_count,
-            "items": len(self.items),
-            "tables": [
-                {
-                    "step": table.step,
-                    "vocabulary": table.vocabulary,
-                    "rows": table.rows,
-                    "entries": table.entries,
-                    "widest": table.widest,
-                    "layout": table.layout,
-                    "bytes": table.nbytes,
-                    "starts": {
-                        "kind": table.starts.name,
-                        "bytes": table.starts.nbytes,
-                        "candidates": dict(table.starts.candidates),
-                    },
-                    "tokens": {
-                        "kind": table.token_kind,
-                        "bytes": table.nbytes - table.starts.nbytes,
-                        "candidates": token_candidates(table.rows, table.entries, table.vocabulary),
-                    },
-                }
-                for table in self.tables
-            ],
-            "device_bytes": self.device_bytes,
-            "host_bytes": self.host_bytes,
-            "fingerprint": self.fingerprint,
-            **targeting,
-        }
+        return statistics(self)
 
     def __repr__(self) -> str:
         return (
@@ -496,13 +390,3 @@ def _as_tokens(prefix: Iterable[int]) -> list[int]:
             raise InputError(f"Token {token!r} is no integer; a prefix is a sequence of integers.")
         tokens.append(int(token))
     return tokens
-
-
-def _leaves(leaf: ArrayLike) -> NDArray[np.int64]:
-    try:
-        leaves = np.asarray(leaf)
-    except (TypeError, ValueError):
-        leaves = np.empty(1, object)
-    if leaves.size and leaves.dtype.kind not in "iu":
-        raise InputError(f"{leaf!r} names no leaf; give an integer, or integers.")
-    return leaves.astype(np.int64)
