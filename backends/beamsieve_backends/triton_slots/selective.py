@@ -10,7 +10,7 @@ from beamsieve_backends.triton_slots.call import Call, NewBeams
 from beamsieve_backends.triton_slots.launch import cdiv, launch
 from beamsieve_backends.triton_slots.rank import BY_SLOT
 from beamsieve_backends.triton_slots.slots import find_slots, finish_slots, score_slots
-from beamsieve_backends.triton_slots.tuning import TUNING, beams_up
+from beamsieve_backends.triton_slots.tuning import PROCESSORS, TUNING, beams_up
 
 
 def selective(call: Call) -> NewBeams:
@@ -23,25 +23,32 @@ def selective(call: Call) -> NewBeams:
         call.empty(B, n, dtype=torch.int32) for n in (capacity, M, M + 1, units_capacity)
     )
     first_entry = call.empty(B, M, dtype=torch.int64)
-    held = beams_up(M)
-    launch(
-        find_slots, (B,), call.beams.rows, call.finished, *table.starts, table.tokens,
-        table.token_bits, table.bitmap, table.ranks, table.rank_mask, table.words,
-        table.rank_words, slot_tokens, first_entry, degrees, unit_starts, unit_beam, M, capacity,
-        units_capacity, SLOTS=slots, BEAMS_UP=held, UNITS=512, DENSE=table.dense,
-        warps=min(16, held // 32),
-    )  # fmt: skip
-    slot_scores = call.empty(B, capacity)
-    unit_peak, unit_sum = (call.empty(B, M + units_capacity) for _ in range(2))
     shape = dict(TUNING["slots"])
     shape |= call.block_k(shape["BLOCK_K"])
     each = max(1, shape.pop("SLOTS_HELD") // slots)
     expected = M + min(most, int(M * table.typical_units * 1.25))
+    programs = cdiv(expected, each)
+    most_programs = shape.pop("find") * PROCESSORS
+    finds = M <= 512 and B * programs <= most_programs
+    held = beams_up(M)
+    looking = (
+        call.beams.rows, call.finished, *table.starts, table.tokens, table.token_bits, table.bitmap,
+        table.ranks, table.rank_mask, table.words, table.rank_words,
+    )  # fmt: skip
+    if not finds:
+        launch(
+            find_slots, (B,), *looking, slot_tokens, first_entry, degrees, unit_starts, unit_beam,
+            M, capacity, units_capacity, SLOTS=slots, BEAMS_UP=held, SEARCHED=512,
+            DENSE=table.dense, warps=min(16, held // 32),
+        )  # fmt: skip
+    slot_scores = call.empty(B, capacity)
+    unit_peak, unit_sum = (call.empty(B, M + units_capacity) for _ in range(2))
     launch(
-        score_slots, (B, cdiv(expected, each)), call.hidden, call.head, call.bias, call.logits,
-        call.beams.scores, call.has_bias, slot_tokens, first_entry, unit_starts, unit_beam,
-        slot_scores, unit_peak, unit_sum, M, call.V, call.D, capacity, units_capacity,
-        *_arguments_of(call), call.over_kept, UNITS=each, SLOTS=slots,
+        score_slots, (B, programs), *looking, degrees, call.hidden, call.head, call.bias,
+        call.logits, call.beams.scores, call.has_bias, slot_tokens, first_entry, unit_starts,
+        unit_beam, slot_scores, unit_peak, unit_sum, M, call.V, call.D, capacity, units_capacity,
+        *_arguments_of(call), call.over_kept, FIND=finds, BEAMS_UP=held if finds else 1,
+        SEARCHED=128, DENSE=finds and table.dense, UNITS=each, SLOTS=slots,
         HAS_LOGITS=call.has_logits, TARGETED=call.targeting is not None, **shape,
     )  # fmt: skip
     keys = call.empty(B, capacity, dtype=torch.int64)

@@ -3,7 +3,8 @@
 Beam m's first SLOTS valid tokens have the slots of unit m, so they need no search and no
 compaction. What a row has beyond them lies in further units of SLOTS behind those of all beams, so
 that work follows the sum of the degrees: a wide row costs what its own tokens cost, and nobody
-waits for it. One kernel finds the tokens, one scores them, one normalises and chooses.
+waits for it. One kernel finds the tokens, one scores them (and finds them too, where programs are
+few), one normalises and chooses.
 """
 
 # Kernels are written in Triton's language, whose values have no Python types.
@@ -40,31 +41,15 @@ def _tokens(
     return token_at(tokens, token_bits, first[:, None] + rank, real)
 
 
-@triton.jit(do_not_specialize=[
-    "start_kind", "start_shift", "start_gap", "token_bits", "rank_mask", "words", "rank_words", "M",
-    "CAPACITY", "UNIT_CAPACITY",
-])  # fmt: skip
-def find_slots(
+@triton.jit
+def _find(
     rows, finished,
     start_array, start_bits, start_exceptions, start_kind, start_shift, start_gap,
     tokens, token_bits, bitmaps, ranks, rank_mask, words, rank_words,
-    slot_tokens, first_entry, degrees, unit_starts, unit_beam, M, CAPACITY, UNIT_CAPACITY,
-    SLOTS: tl.constexpr, BEAMS_UP: tl.constexpr, UNITS: tl.constexpr, DENSE: tl.constexpr,
-    PDL: tl.constexpr,
+    slot_tokens, first_entry, degrees, unit_starts, unit_beam, b, M, CAPACITY, UNIT_CAPACITY,
+    SLOTS: tl.constexpr, BEAMS_UP: tl.constexpr, SEARCHED: tl.constexpr, DENSE: tl.constexpr,
 ):  # fmt: skip
-    """The tokens of all slots of a request; one program each.
-
-    Args:
-        slot_tokens: out, int32 [B, CAPACITY]; EMPTY where there is none, FINISHED in the first slot
-            of a finished beam. first_entry: out, int64 [B, M]; a finished beam's leaf.
-        degrees: workspace, int32 [B, M].
-        unit_starts: out, int32 [B, M + 1]; the further units of the beams before each.
-        unit_beam: out, int32 [B, UNIT_CAPACITY]; whose each further unit is.
-    """
-    if PDL:
-        tl.extra.cuda.gdc_wait()
-        tl.extra.cuda.gdc_launch_dependents()
-    b = tl.program_id(0).to(tl.int64)
+    """:func:`find_slots` for request b."""
     rows += b * M
     first_entry += b * M
     degrees += b * M
@@ -99,11 +84,11 @@ def find_slots(
     tl.store(slot_tokens + m[:, None] * SLOTS + slot[None, :], token, mask=inside[:, None])
     if total > 0:
         tl.debug_barrier()
-        for begin in range(0, total, UNITS):
-            unit = begin + tl.arange(0, UNITS)
+        for begin in range(0, total, SEARCHED):
+            unit = begin + tl.arange(0, SEARCHED)
             there = unit < total
             # The last beam with no more than ``unit`` units before it.
-            low = tl.zeros((UNITS,), tl.int32)
+            low = tl.zeros((SEARCHED,), tl.int32)
             high = low + M
             width = M
             while width > 1:
@@ -129,16 +114,53 @@ def find_slots(
 
 
 @triton.jit(do_not_specialize=[
+    "start_kind", "start_shift", "start_gap", "token_bits", "rank_mask", "words", "rank_words", "M",
+    "CAPACITY", "UNIT_CAPACITY",
+])  # fmt: skip
+def find_slots(
+    rows, finished,
+    start_array, start_bits, start_exceptions, start_kind, start_shift, start_gap,
+    tokens, token_bits, bitmaps, ranks, rank_mask, words, rank_words,
+    slot_tokens, first_entry, degrees, unit_starts, unit_beam, M, CAPACITY, UNIT_CAPACITY,
+    SLOTS: tl.constexpr, BEAMS_UP: tl.constexpr, SEARCHED: tl.constexpr, DENSE: tl.constexpr,
+    PDL: tl.constexpr,
+):  # fmt: skip
+    """The tokens of all slots of a request; one program each.
+
+    Args:
+        slot_tokens: out, int32 [B, CAPACITY]; EMPTY where there is none, FINISHED in the first slot
+            of a finished beam. first_entry: out, int64 [B, M]; a finished beam's leaf.
+        degrees: workspace, int32 [B, M].
+        unit_starts: out, int32 [B, M + 1]; the further units of the beams before each.
+        unit_beam: out, int32 [B, UNIT_CAPACITY]; whose each further unit is.
+    """
+    if PDL:
+        tl.extra.cuda.gdc_wait()
+        tl.extra.cuda.gdc_launch_dependents()
+    _find(
+        rows, finished, start_array, start_bits, start_exceptions, start_kind, start_shift,
+        start_gap, tokens, token_bits, bitmaps, ranks, rank_mask, words, rank_words, slot_tokens,
+        first_entry, degrees, unit_starts, unit_beam, tl.program_id(0).to(tl.int64), M, CAPACITY,
+        UNIT_CAPACITY, SLOTS, BEAMS_UP, SEARCHED, DENSE,
+    )  # fmt: skip
+
+
+@triton.jit(do_not_specialize=[
+    "start_kind", "start_shift", "start_gap", "token_bits", "rank_mask", "words", "rank_words",
     "has_bias", "M", "V", "CAPACITY", "UNIT_CAPACITY", "has_parts", "segments", "bit_words",
     "has_sets", "batch", "over_kept",
 ])  # fmt: skip
 def score_slots(
+    rows, finished,
+    start_array, start_bits, start_exceptions, start_kind, start_shift, start_gap,
+    tokens, token_bits, bitmaps, ranks, rank_mask, words, rank_words, degrees,
     hidden, head, bias, logits, scores, has_bias, slot_tokens, first_entry, unit_starts, unit_beam,
     slot_scores, unit_peak, unit_sum, M, V, D, CAPACITY, UNIT_CAPACITY,
     part_starts, has_parts, segment_numbers, segments, index, matcher_rows,
     asks, bits, bit_words, counts, table_starts, tables, mode, leaf_starts, leaves, leaf_first,
     leaf_end, has_sets, batch,
     over_kept,
+    FIND: tl.constexpr, BEAMS_UP: tl.constexpr, SEARCHED: tl.constexpr, DENSE: tl.constexpr,
     UNITS: tl.constexpr, SLOTS: tl.constexpr, EVEN: tl.constexpr, BLOCK_K: tl.constexpr,
     HAS_LOGITS: tl.constexpr, TARGETED: tl.constexpr, PDL: tl.constexpr,
 ):  # fmt: skip
@@ -149,11 +171,21 @@ def score_slots(
         unit_peak, unit_sum: out, float32 [B, M + UNIT_CAPACITY].
         TARGETED: the arguments from ``part_starts`` on are those of ``targeting.permitted``, and
             what it does not permit scores -inf; ``over_kept``: and is no part of the log-softmax.
+        FIND: ``find_slots`` is done here, by every program for itself, which saves a launch where
+            programs are few.
     """
     if PDL:
         tl.extra.cuda.gdc_wait()
         tl.extra.cuda.gdc_launch_dependents()
     b = tl.program_id(0).to(tl.int64)
+    if FIND:
+        _find(
+            rows, finished, start_array, start_bits, start_exceptions, start_kind, start_shift,
+            start_gap, tokens, token_bits, bitmaps, ranks, rank_mask, words, rank_words,
+            slot_tokens, first_entry, degrees, unit_starts, unit_beam, b, M, CAPACITY,
+            UNIT_CAPACITY, SLOTS, BEAMS_UP, SEARCHED, DENSE,
+        )  # fmt: skip
+        tl.debug_barrier()
     slot_scores += b * CAPACITY
     slot_tokens += b * CAPACITY
     unit_starts += b * (M + 1)

@@ -21,14 +21,14 @@ TOGETHER = 2
 
 
 TUNING: dict[str, dict[str, Any]] = {
-    "slots": {"SLOTS_HELD": 16, "BLOCK_K": 256, "warps": 4},
+    "slots": {"find": 2, "SLOTS_HELD": 16, "BLOCK_K": 256, "warps": 4},
     "statistics_16": {"BLOCK_M": 16, "BLOCK_K": 64, "warps": 4, "stages": 3},
     "statistics_64": {"BLOCK_M": 64, "BLOCK_K": 64, "warps": 4, "stages": 3},
     "statistics_128": {"BLOCK_M": 128, "BLOCK_K": 64, "warps": 8, "stages": 3, "registers": 128},
     "split": {"BLOCK_K": 32},
     "groups_few": {"GROUPS": 2, "BLOCK_K": 256, "warps": 4},
     "groups_many": {"GROUPS": 8, "BLOCK_K": 32, "warps": 4, "registers": 64},
-    "rank": {"OWN": 32, "OTHERS": 128, "warps": 2},
+    "rank": {"OWN": 32, "OTHERS": 64, "warps": 4},
     "tile": {
         "one": {"narrow": 64, "wide": 64},
         "few": {"narrow": 64, "wide": 128},

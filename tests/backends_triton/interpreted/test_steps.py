@@ -11,7 +11,8 @@ from beamsieve.catalog import Catalog
 from beamsieve.engine import Engine
 from beamsieve.index import Index
 from beamsieve.interface import Normalize, StepInputs
-from beamsieve_backends.triton_slots import TritonBackend
+from beamsieve_backends.triton_slots import TritonBackend, full
+from beamsieve_backends.triton_slots.tuning import TUNING
 
 TOLERANCE = 1e-5
 
@@ -130,6 +131,15 @@ def test_a_search_agrees(shape, way):
 @pytest.mark.parametrize("layout", ["dense", "sparse"])
 def test_a_larger_search_agrees(layout):
     follow(Walk(10, 200, 2, 800, layout=layout), [50, 100])
+
+
+@pytest.mark.parametrize("layout", ["dense", "sparse"])
+def test_kernels_of_large_steps_give_the_same(layout, monkeypatch):
+    monkeypatch.setitem(TUNING["slots"], "find", 0)
+    monkeypatch.setitem(TUNING["finish"], "direct", False)
+    monkeypatch.setattr(full, "HELD", 64)
+    monkeypatch.setattr(full, "KEYS_HELD", 128)
+    follow(Walk(10, 70, 2, 400, layout=layout), [20, 40])
 
 
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
