@@ -12,13 +12,14 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import ArrayLike, NDArray
 
+from beamsieve.catalog.batch import Batch, Columns
 from beamsieve.catalog.given import ids_of_rows
 from beamsieve.catalog.items import ItemIds, as_titles, distinct
 from beamsieve.catalog.matrix import read_rows
 from beamsieve.catalog.order import SidOrder
 from beamsieve.catalog.readers import Format, open_source
 from beamsieve.catalog.report import CatalogReport, report_on
-from beamsieve.catalog.rows import Batch, Columns, Rows
+from beamsieve.catalog.rows import Rows
 from beamsieve.catalog.sorting import sort_sids
 from beamsieve.catalog.validate import OnError, Progress, Rejects
 from beamsieve.errors import CatalogError

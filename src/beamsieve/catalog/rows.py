@@ -4,15 +4,16 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from itertools import chain
-from typing import Any, cast
+from typing import cast
 
 import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
 from beamsieve import parallel
+from beamsieve.catalog.batch import Batch, Columns, Kept
 from beamsieve.catalog.items import ItemIds, read_ids
 from beamsieve.catalog.keys import TokenRanges
 from beamsieve.catalog.room import Room
@@ -20,107 +21,6 @@ from beamsieve.catalog.sorting import sort_sids
 from beamsieve.catalog.validate import Rejects, all_usable, bad_rows, check_codebooks, why_bad
 from beamsieve.errors import CatalogError
 from beamsieve.targeting.rules import RuleReader
-
-
-@dataclass
-class Batch:
-    """Some rows, as a reader found them.
-
-    Attributes:
-        source: the file, or what else they came from.
-        sids: integers [n, w], -1 behind the end.
-        ids: n item ids, or None where the row numbers are meant.
-        titles: n strings or nulls, or None.
-        rules: n dicts (or None), or JSON strings; or None.
-        unreadable: rows that hold no semantic ID: a short name for the reason, and the clause.
-        labels: each row's number or name, or the first row's number.
-        unit: what a label counts: "row" (from 0), "data row", "line" (from 1), "item".
-        values: what an unreadable row held, for errors; the tokens when None.
-    """
-
-    source: str
-    sids: NDArray[np.integer]
-    ids: pa.Array | None = None
-    titles: pa.Array | None = None
-    rules: Sequence[Any] | pa.Array | None = None
-    unreadable: dict[int, tuple[str, str]] = field(default_factory=dict)
-    labels: int | Sequence[Any] | NDArray[np.int64] = 0
-    unit: str = "row"
-    values: Sequence[Any] | pa.Array | None = None
-
-    def label(self, row: int) -> Any:
-        """The name of a row."""
-        return _label(self.labels, row)
-
-    def value(self, row: int) -> Any:
-        """What the row held."""
-        return _plain((self.sids if self.values is None else self.values)[row])
-
-    def rule(self, row: int) -> Any:
-        """The row's rules as they were given."""
-        return None if self.rules is None else _plain(self.rules[row])
-
-
-@dataclass(frozen=True)
-class _Kept:
-    """What can be used of a batch."""
-
-    source: str
-    unit: str
-    sids: NDArray[np.integer]
-    ranges: TokenRanges | None
-    ids: pa.Array | None
-    titles: pa.Array | None
-    rule_sets: NDArray[np.int32]
-    labels: int | Sequence[Any] | NDArray[np.int64]
-    id_run: NDArray[np.int64] | None = None
-    """The ids, where they lie in a room."""
-
-    def label(self, row: int) -> Any:
-        """The name of a row."""
-        return _label(self.labels, row)
-
-    def numbers(self) -> Sequence[Any] | NDArray[np.int64]:
-        """The row numbers."""
-        if isinstance(self.labels, int):
-            return range(self.labels, self.labels + len(self.sids))
-        return self.labels
-
-    def take(self, rows: NDArray[np.int64]) -> _Kept:
-        """These rows alone."""
-        where = pa.array(rows)
-        labels: Any = self.labels
-        if isinstance(labels, int):
-            labels = labels + rows
-        elif isinstance(labels, np.ndarray):
-            labels = labels[rows]
-        else:
-            labels = [labels[row] for row in rows.tolist()]
-        sids = self.sids[rows]
-        return _Kept(
-            self.source,
-            self.unit,
-            sids,
-            TokenRanges.of(sids, 1) if sids.size else None,
-            None if self.ids is None else self.ids.take(where),
-            None if self.titles is None else self.titles.take(where),
-            self.rule_sets[rows],
-            labels,
-        )
-
-
-@dataclass(frozen=True)
-class Columns:
-    """All usable rows: ``sids`` int32 [n, L] and their ``ranges``, ``ids`` and ``titles`` Arrow
-    arrays of n (or None: ids 0 … n-1, no titles), and ``rule_sets`` int32 [n, attributes].
-    """
-
-    sids: NDArray[np.int32]
-    ranges: TokenRanges
-    ids: pa.Array | None
-    titles: pa.Array | None
-    rule_sets: NDArray[np.int32]
-    codebooks: tuple[int, ...]
 
 
 class Rows:
@@ -151,7 +51,7 @@ class Rows:
         self.seen = 0
         self.rules = rules
         self.threads = threads
-        self._kept: list[_Kept] = []
+        self._kept: list[Kept] = []
         self._rooms: tuple[Room, Room] | None = None
         """For the tokens and for ids that are integers, where the number of rows is known."""
 
@@ -192,7 +92,7 @@ class Rows:
                 why = why_bad(batch.sids[row].tolist(), sizes)
             value = batch.rule(row) if why is bad_rules.get(row) else batch.value(row)
             self.rejects.add(batch.source, batch.unit, batch.label(row), why, value)
-        kept = _Kept(
+        kept = Kept(
             batch.source, batch.unit, batch.sids, ranges, ids, batch.titles, rule_sets, batch.labels
         )
         if bad:
@@ -201,7 +101,7 @@ class Rows:
             kept = replace(kept, sids=_as_int32(kept.sids, self.threads))
         self._kept.append(kept if self._rooms is None else self._in_rooms(kept, *self._rooms))
 
-    def _in_rooms(self, kept: _Kept, sids: Room, ids: Room) -> _Kept:
+    def _in_rooms(self, kept: Kept, sids: Room, ids: Room) -> Kept:
         """With its columns where all rows will be, so that the batch's own memory is free."""
         run = None
         if kept.ids is not None and pa.types.is_int64(kept.ids.type):
@@ -262,7 +162,7 @@ class Rows:
         self._kept = []
         return Columns(self._matrix(batches, length), ranges, ids, titles, rule_sets, sizes)
 
-    def _joined_ids(self, batches: list[_Kept]) -> pa.Array:
+    def _joined_ids(self, batches: list[Kept]) -> pa.Array:
         runs = [batch.id_run for batch in batches if batch.id_run is not None]
         if self._rooms is not None and len(runs) == len(batches):
             whole = self._rooms[1].whole(runs)
@@ -270,7 +170,7 @@ class Rows:
                 return ItemIds.numbered(whole).values
         return _joined([batch.ids for batch in batches], self.rejects.source)
 
-    def _matrix(self, batches: list[_Kept], length: int) -> NDArray[np.int32]:
+    def _matrix(self, batches: list[Kept], length: int) -> NDArray[np.int32]:
         """All tokens in one array, int32 [n, L]; as they lie where that is one already."""
         whole: NDArray[np.integer] | None = batches[0].sids if len(batches) == 1 else None
         if self._rooms is not None:
@@ -349,7 +249,7 @@ def _as_int32(sids: NDArray[np.integer], threads: int | None) -> NDArray[np.int3
     return found
 
 
-def _are_row_numbers(batches: Sequence[_Kept]) -> bool:
+def _are_row_numbers(batches: Sequence[Kept]) -> bool:
     """Whether the rows are numbered from 0 without a gap."""
     expected = 0
     for batch in batches:
@@ -357,17 +257,6 @@ def _are_row_numbers(batches: Sequence[_Kept]) -> bool:
             return False
         expected += len(batch.sids)
     return True
-
-
-def _plain(value: Any) -> Any:
-    return value.as_py() if isinstance(value, pa.Scalar) else value
-
-
-def _label(labels: Any, row: int) -> Any:
-    if isinstance(labels, int):
-        return labels + row
-    label = labels[row]
-    return label.item() if isinstance(label, np.generic) else label
 
 
 def _joined(columns: list[pa.Array], source: str) -> pa.Array:

@@ -24,9 +24,9 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, Literal, get_args
 
+from beamsieve.catalog.batch import Batch
 from beamsieve.catalog.readers import arrays, lines, published, tables
 from beamsieve.catalog.readers.columns import Names
-from beamsieve.catalog.rows import Batch
 from beamsieve.errors import CatalogError
 
 Format = Literal["parquet", "csv", "jsonl", "npy", "npz", "index.json", "info"]

@@ -12,8 +12,8 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from beamsieve.catalog.batch import Batch
 from beamsieve.catalog.items import NO_TEXT, as_text
-from beamsieve.catalog.rows import Batch
 from beamsieve.errors import CatalogError
 
 _BATCH_ROWS = 1 << 20

@@ -11,9 +11,9 @@ from typing import IO, Any
 
 import pyarrow as pa
 
+from beamsieve.catalog.batch import Batch
 from beamsieve.catalog.items import NO_TEXT, as_text, no_text
 from beamsieve.catalog.readers.columns import Found, Names, find_columns
-from beamsieve.catalog.rows import Batch
 from beamsieve.catalog.spelling import read_objects
 from beamsieve.errors import CatalogError
 

@@ -20,9 +20,9 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from beamsieve.catalog.batch import Batch
 from beamsieve.catalog.items import NO_TEXT, as_text
 from beamsieve.catalog.readers.lines import open_binary
-from beamsieve.catalog.rows import Batch
 from beamsieve.catalog.spelling import read_objects
 from beamsieve.errors import CatalogError
 

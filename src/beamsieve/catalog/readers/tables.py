@@ -13,9 +13,9 @@ import pyarrow.csv
 import pyarrow.parquet
 from numpy.typing import NDArray
 
+from beamsieve.catalog.batch import Batch
 from beamsieve.catalog.items import NO_TEXT, as_titles, is_text
 from beamsieve.catalog.readers.columns import Found, Names, find_columns
-from beamsieve.catalog.rows import Batch
 from beamsieve.catalog.spelling import read_column, read_levels
 from beamsieve.errors import CatalogError
 
