@@ -59,6 +59,34 @@ def test_reports_of_one_tool_are_added_up(record):
     assert json.loads(path.read_text())["runs"]["fast"]["sanitizer"] == {"racecheck": 4}
 
 
+def with_outputs(path, *outputs):
+    pairs = []
+    for n, text in enumerate(outputs):
+        log, out = (path.parent.parent / f"{n}.{kind}" for kind in ("log", "out"))
+        log.write_text(CLEAN)
+        out.write_text(text)
+        pairs.append(f"memcheck={log},{out}")
+    return sanitizer.main([str(path), "fast", *pairs])
+
+
+def test_the_record_says_how_many_tests_a_tool_watched(record):
+    path, _ = record
+    part = "======= 61 passed, 1 skipped, 620 deselected in 66.8s ======="
+    assert with_outputs(path, part, "==== 191 passed, 491 deselected in 62.1s (0:01:02) ====") == 0
+    assert json.loads(path.read_text())["runs"]["fast"]["sanitizer_tests"] == {"memcheck": 252}
+    assert run(path, memcheck=CLEAN) == 0  # of runs without their output it says nothing
+    assert "sanitizer_tests" not in json.loads(path.read_text())["runs"]["fast"]
+
+
+@pytest.mark.parametrize("output", ["", "===== 1 failed, 60 passed in 9.0s =====", "61 tests"])
+def test_a_suite_that_did_not_pass_is_refused(record, output, capsys):
+    path, _ = record
+    before = path.read_text()
+    assert with_outputs(path, output) == 2
+    assert "did not pass" in capsys.readouterr().err
+    assert path.read_text() == before
+
+
 def test_a_finding_fails_the_record(record):
     path, declared = record
     assert run(path, racecheck=RACES) == 1
