@@ -58,11 +58,9 @@ class Listing:
             look += [partial(self._span, *piece) for piece in pieces]
         yield look
         self.widest = self._widest() if self._known_widest is None else self._known_widest
+        exceptional = {block: self._exceptional(block) for block in BLOCKS}
         candidates = kind_bytes(
-            self._rows,
-            self._entries,
-            0,
-            {block: len(self._exceptional(block)) for block in BLOCKS},
+            self._rows, self._entries, 0, {block: len(own) for block, own in exceptional.items()}
         )
         kind = min(candidates, key=candidates.__getitem__)
         if kind == "plain":
@@ -72,7 +70,8 @@ class Listing:
         elif kind == "identity":
             self.starts = RowStarts(self._rows, self._entries, candidates=candidates)
         else:
-            self.starts = self._sampled(int(kind.removeprefix("sampled/")), candidates)
+            block = int(kind.removeprefix("sampled/"))
+            self.starts = self._sampled(block, exceptional[block], candidates)
 
     def _look(self, first: int, last: int) -> None:
         """Note the places of every eighth row, and of those in front of them, in some words."""
@@ -127,9 +126,8 @@ class Listing:
             last = np.append(last, self._last[-1])
         return np.flatnonzero(last - first >= SPAN)
 
-    def _sampled(self, block: int, candidates: dict[str, int]) -> RowStarts:
+    def _sampled(self, block: int, listed: Places, candidates: dict[str, int]) -> RowStarts:
         samples = self._first[:: block // _STEP].copy()
-        listed = self._exceptional(block)
         samples[listed] = -1 - np.arange(len(listed))
         rows = np.minimum((listed[:, None] * block + np.arange(block)).ravel(), self._rows)
         word = np.searchsorted(self._before, rows, side="right") - 1
