@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
+from beamsieve.interface import Projection
 from beamsieve_conformance.oracle import Inputs
 from beamsieve_conformance.subject import Subject
 from beamsieve_conformance.trial import Trial, World
@@ -77,8 +78,8 @@ def test_row_times_codebook_may_pass_31_bits(subject: Subject) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.needs("projection: selective")
-def test_beam_times_codebook_may_pass_31_bits(subject: Subject) -> None:
+@pytest.mark.parametrize("projection", ["selective", "compiled"])
+def test_beam_times_codebook_may_pass_31_bits(subject: Subject, projection: Projection) -> None:
     # 2 requests times 300 beams times 4 million tokens: no logit but the valid ones exists.
     size = 2**22 + 3
     sids = [(a, b) for a in range(300) for b in (a, size - 1 - a)]
@@ -90,7 +91,7 @@ def test_beam_times_codebook_may_pass_31_bits(subject: Subject) -> None:
     head = np.zeros((size, 1), np.float32)
     head[size - 300 :] = 3.0
     inputs = Inputs(hidden=hidden, head=head)
-    found = trial.host(trial.take(beams, 600, inputs, "selective"))
+    found = trial.host(trial.take(beams, 600, inputs, projection))
     assert found.count.tolist() == [600, 600]
     for b in range(2):
         kept = set(zip(found.parents[b].tolist(), found.tokens[b, :, 1].tolist(), strict=True))

@@ -49,15 +49,16 @@ def backends(
     rows = []
     for info in found:
         state = "not checked" if not info.checked else ", ".join(info.devices)
-        for projection, line in info.missing.items():
-            state += f" (no {projection} projection; {line})"
+        if info.projections:
+            missing = "".join(f"; for {name}: {line}" for name, line in info.missing.items())
+            state += f" ({', '.join(info.projections)}{missing})"
         if info.error:
             state = f"cannot be used: {info.error}"
         taken = seconds[info.name]
         rows.append(
             (info.name, info.distribution, state, "" if taken is None else f"{taken:.1f} s")
         )
-    columns = ("backend", "package", "devices", "first use")
+    columns = ("backend", "package", "devices (projections)", "first use")
     shown_columns = len(columns) if first_use else len(columns) - 1
     print_table(columns[:shown_columns], [row[:shown_columns] for row in rows])
 

@@ -30,8 +30,9 @@ logger = logging.getLogger("beamsieve")
 
 @cache
 def has_numba() -> bool:
-    """Whether Numba is installed. It is not imported: that takes half a second."""
-    return importlib.util.find_spec("numba") is not None
+    """Whether Numba is installed and may compile. It is not imported: that takes half a second."""
+    forbidden = os.environ.get("NUMBA_DISABLE_JIT", "0") not in ("", "0")
+    return not forbidden and importlib.util.find_spec("numba") is not None
 
 
 def cache_folder() -> Path:
@@ -86,16 +87,15 @@ def _numba() -> Any:
 
 @cache
 def _writable_folder() -> Path | None:
-    folder = cache_folder()
     try:
+        folder = cache_folder()
         folder.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryFile(dir=folder):
             return folder
-    except OSError as error:
+    except (OSError, RuntimeError) as error:  # a user without a home has no folder for caches
         logger.warning(
-            "Compiled steps cannot be kept in %s (%s), so every process compiles them anew; set "
+            "Compiled steps cannot be kept (%s), so every process compiles them anew; set "
             "NUMBA_CACHE_DIR to a folder that can be written.",
-            folder,
-            error.strerror or error,
+            " ".join(str(error).split()).rstrip("."),
         )
         return None

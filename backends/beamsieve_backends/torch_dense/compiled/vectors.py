@@ -128,7 +128,8 @@ def _multiplied_and_added(builder: Any, first: Any, second: Any, third: Any) -> 
 def _fuses() -> bool:
     """Whether the processor multiplies and adds in one; in software it takes a hundred times as
     long."""
-    return bool(get_host_cpu_features().get("fma")) or "aarch64" in get_default_triple()
+    arm = get_default_triple().startswith(("aarch64", "arm64"))  # which always does
+    return arm or bool(get_host_cpu_features().get("fma"))
 
 
 def _load(builder: Any, row: Any, term: Any) -> Any:
