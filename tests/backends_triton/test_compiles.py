@@ -115,6 +115,7 @@ def test_all_kernels_compile(architecture, dtype, wanted, monkeypatch):
         (dense, M, 32, None, "targeted"),
         (dense, 16 * M, 32, None, ""),  # more than one program holds
         (sparse, M, 32, "selective", ""),
+        (sparse, 16 * M, 32, "selective", ""),
         (sparse, M, 40, "selective", "targeted"),
         (sparse, M, 32, "full", "targeted"),
     ]

@@ -107,8 +107,9 @@ class Call:
         return torch.empty(shape, dtype=dtype, device=self.device)
 
     def block_k(self, largest: int) -> dict[str, Any]:
-        """The part of a hidden state that is read at a time, and whether it goes up evenly."""
-        block = max(16, min(largest, power_of_two(self.D)))
+        """The part of a hidden state that is read at a time, and whether it goes up evenly. Few
+        sizes occur, so that few kernels are compiled."""
+        block = min(largest, 64 if self.D <= 64 else 128 if self.D <= 128 else 256)
         return {"BLOCK_K": block, "EVEN": self.D % block == 0}
 
     @property

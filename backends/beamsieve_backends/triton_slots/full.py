@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import torch
 
 from beamsieve_backends.triton_slots.call import Call, Kept, NewBeams
@@ -42,7 +44,7 @@ def full(call: Call) -> NewBeams:
         if call.over_kept:
             bitmap, call.by_row = call.kept, 0
     guided = call.has_bonus or call.has_nudge
-    if not guided and coarse(M) * columns_of(V) <= HELD:
+    if not guided and math.prod(_block_of(M, V)) <= HELD:
         return _all_held(call, bitmap, words)
     return _revisited(call, bitmap, words)
 
@@ -154,10 +156,16 @@ def _statistics(
     return group_max, best, peak, mass
 
 
+def _block_of(M: int, V: int) -> tuple[int, int]:
+    """A block that holds all tokens of so many beams; of few sizes, so few kernels are compiled."""
+    columns = columns_of(V)
+    return coarse(M, 8 if columns <= 512 else 1), columns
+
+
 def _all_held(call: Call, bitmap: torch.Tensor, words: int) -> NewBeams:
     B, M, V = call.B, call.M, call.V
     logits, _, peak, mass = _statistics(call, bitmap, words, 64, 1, 0)
-    rows_up, columns_up = coarse(M), columns_of(V)
+    rows_up, columns_up = _block_of(M, V)
     candidates = call.empty(B, M * V, dtype=torch.int64)
     programs, shape = call.finishing(M * V, rows_up * columns_up)
     launch(
@@ -212,7 +220,8 @@ def _revisited(call: Call, bitmap: torch.Tensor, words: int) -> NewBeams:
         BLOCK=LISTING, warps=warps_for(beams_up * listed),
     )  # fmt: skip
     shape = dict(TUNING["groups_few" if W < 256 else "groups_many"])
-    shape["BLOCK_K"] = min(shape["BLOCK_K"], power_of_two(call.D))
+    shape["BLOCK_K"] = min(shape["BLOCK_K"], 128 if call.D <= 128 else 256)
+    whole_d = call.D % shape["BLOCK_K"] == 0 and call.D <= 1024
     capacity = limit * GROUP
     keys = call.empty(B, capacity, dtype=torch.int64)
     scores = call.empty(B, capacity)
@@ -229,7 +238,7 @@ def _revisited(call: Call, bitmap: torch.Tensor, words: int) -> NewBeams:
     )  # fmt: skip
     known = {
         "GROUP": GROUP, "HAS_LOGITS": call.has_logits,
-        "WHOLE_D": call.D if call.D % shape["BLOCK_K"] == 0 and call.D <= 1024 else 0, **shape,
+        "WHOLE_D": call.D if whole_d else 0, **shape,
     }  # fmt: skip
     launch(
         score_groups, (B, cdiv(most, shape["GROUPS"])), *given, *numbers, limit, capacity,

@@ -60,6 +60,8 @@ def selective(call: Call) -> NewBeams:
         scores, best_scores = call.empty(B, capacity), call.empty(B, capacity)
     chunk = 512 if expected * slots <= 512 else 2048 if expected * slots <= 2048 else 8192
     programs, shape = call.finishing(expected * slots, chunk)
+    if shape["DIRECT"]:  # the chunk is nothing but a loop's
+        chunk = 512
     launch(
         finish_slots, (B, programs), call.beams.scores, slot_scores, slot_tokens, unit_peak,
         unit_sum, unit_starts, unit_beam, first_entry, call.bonus, call.nudge, tops, log_sums,

@@ -5,6 +5,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from beamsieve_backends.triton_slots.launch import INTERPRETED
+
 GROUP = 8
 LIMIT = 2
 """Groups that stay after the choice, as a multiple of the width."""
@@ -14,7 +16,7 @@ HELD = 8192
 """The most numbers that one program holds beside others in registers."""
 KEYS_HELD = 16384
 """The most keys that it holds alone."""
-PROCESSORS = 132
+PROCESSORS = 2 if INTERPRETED else 132
 """How many programs are enough to fill a large GPU; only speed depends on it."""
 TOGETHER = 2
 """How many products share a processor, so that one multiplies while the other looks at its tile."""
