@@ -146,7 +146,7 @@ def measure(options: argparse.Namespace) -> dict[str, Any]:
         "specification": agrees_with_specification(options.backend, options.normalize, device),
         "baseline": agrees_with_baseline(options.backend, index, inputs, trie),
     }
-    say("warming up")
+    say("warming up, which compiles steps the first time")
     plan = engine.warm_up(options.batch, inputs.widths, inputs.heads)
     times = interleaved(
         {

@@ -82,6 +82,9 @@ def _numba() -> Any:
             f"Steps cannot be compiled: Numba cannot be imported ({why}). Install one that fits "
             f"with: {INSTALL}"
         ) from error
+    kept = _writable_folder()
+    where = "nowhere" if kept is None else kept
+    logger.info("Numba %s compiles steps, unless they are kept in %s", numba.__version__, where)
     return numba
 
 
