@@ -30,20 +30,22 @@ class Constants:
 
     Attributes:
         build_seconds: processor seconds per million semantic IDs, from unsorted rows of int32 to
-            tables, catalog checks included: 10 million of Z1 on one core of a Xeon (Sapphire
-            Rapids).
-        build_bytes: peak resident memory of that per semantic ID, its input of 16 bytes included.
+            tables, catalog checks included: 10 million of four levels on one quiet core of a Xeon,
+            9.9 million a second (bench/results/index).
+        build_bytes: peak resident memory of that process per semantic ID: 3.06 times its rows of
+            16 bytes.
         matcher_bytes: matchers on the device per semantic ID under full targeting: G1, 30 million
             semantic IDs, 294.6 MB (bench/results/cupy).
         gpu_bytes: memory of an H200 that is left for an index, with 20 GB for model and beams.
-        host_to_device: bytes per second over PCIe 5 x16; a usual figure, not measured here.
+        host_to_device: bytes per second to an H200 out of pinned memory, over PCIe 5 x16; filling
+            that memory from a file's pages takes two to six times as long (bench/results/index).
     """
 
-    build_seconds: float = 0.135
-    build_bytes: float = 110.0
+    build_seconds: float = 0.101
+    build_bytes: float = 49.0
     matcher_bytes: float = 9.8
     gpu_bytes: float = 120e9
-    host_to_device: float = 50e9
+    host_to_device: float = 54e9
 
 
 CONSTANTS = Constants()
@@ -94,6 +96,8 @@ def duration(seconds: float) -> str:
         return f"{seconds / 3600:.1f} h"
     if seconds >= 120:
         return f"{seconds / 60:.1f} min"
+    if seconds >= 10:
+        return f"{seconds:.0f} s"
     return f"{seconds:.2g} s" if seconds >= 0.1 else f"{seconds * 1e3:.2g} ms"
 
 
