@@ -66,6 +66,7 @@ def small_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sorting, "_SAMPLE", 16)
     monkeypatch.setattr(sorting, "_DEAL_ROWS", 7)
     monkeypatch.setattr(sorting, "_PIECE_ROWS", 5)
+    monkeypatch.setattr(sorting, "_PART_ROWS", 7)
     monkeypatch.setattr("beamsieve.parallel.blocks.__defaults__", (3,))
 
 

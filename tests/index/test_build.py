@@ -25,6 +25,7 @@ def small_parts(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sorting, "_SAMPLE", 64)
     monkeypatch.setattr(sorting, "_DEAL_ROWS", 300)
     monkeypatch.setattr(sorting, "_PIECE_ROWS", 100)
+    monkeypatch.setattr(sorting, "_PART_ROWS", 250)
     monkeypatch.setattr(fill, "_CHUNK", 128)
     monkeypatch.setattr(fill, "_DENSE_CELLS", 1024)
     monkeypatch.setattr(parallel.blocks, "__defaults__", (64,))

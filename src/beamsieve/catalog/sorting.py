@@ -8,6 +8,7 @@ number what its piece says already, which is what makes room for the row.
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Callable, Iterator
 
 import numpy as np
@@ -20,6 +21,7 @@ from beamsieve.catalog.order import Block, SidOrder, WideOrder, lexicographic_or
 _BUCKET_BITS = 16
 _SAMPLE = 1 << 17
 _DEAL_ROWS = 1 << 18
+_PART_ROWS = 1 << 18
 _PIECE_ROWS = 1 << 16
 _USUAL_PIECES = 128
 _MOST_PIECES = 1 << 12
@@ -51,39 +53,33 @@ class PackedOrder(SidOrder):
         self.length = coding.length
         self.padded = coding.offset > 0
         self.difference = np.empty(len(packed), np.uint8 if coding.length < 256 else np.int32)
-        numbers = range(len(bases))
-        parallel.run(self._compare, numbers, threads, progress)
+        parallel.run(self._compare, self.parts, threads, progress)
 
-    def _key(self, place: int, piece: int) -> int:
-        return (int(self._packed[place]) >> self._row_bits) + self._bases[piece]
-
-    def _keys(self, first: int, last: int, piece: int) -> NDArray[np.uint64]:
+    def _keys(self, first: int, last: int) -> NDArray[np.uint64]:
         keys = self._packed[first:last] >> np.uint64(self._row_bits)
-        keys += np.uint64(self._bases[piece])
+        piece = bisect_right(self._starts, first) - 1
+        while self._starts[piece] < last:
+            own = slice(max(0, self._starts[piece] - first), self._starts[piece + 1] - first)
+            keys[own] += np.uint64(self._bases[piece])
+            piece += 1
         return keys
 
-    def _compare(self, piece: int) -> None:
-        start, stop = self._starts[piece : piece + 2]
-        before = None if start == 0 else self._key(start - 1, piece - 1)
-        for first, last in parallel.blocks(start, stop):
-            keys = self._keys(first, last, piece)
+    def _compare(self, part: tuple[int, int]) -> None:
+        before = None if part[0] == 0 else int(self._keys(part[0] - 1, part[0])[0])
+        for first, last in parallel.blocks(*part):
+            keys = self._keys(first, last)
             self._coding.differences(keys, before, self.difference[first:last])
             before = int(keys[-1])
 
     @property
     def parts(self) -> list[tuple[int, int]]:
-        """The pieces, large ones cut."""
-        return [
-            (start + first, start + last)
-            for start, stop in zip(self._starts, self._starts[1:], strict=False)
-            for first, last in parallel.pieces(stop - start, 1 << 18)
-        ]
+        """Equal runs of rows."""
+        return parallel.pieces(len(self._packed), _PART_ROWS)
 
     def blocks(self, start: int, stop: int) -> Iterator[Block]:
         """One part, block by block."""
-        piece = int(np.searchsorted(self._starts, start, side="right")) - 1
         for first, last in parallel.blocks(start, stop):
-            keys = self._keys(first, last, piece)
+            keys = self._keys(first, last)
             codes = tuple(self._coding.tokens(keys, level) for level in range(self.length))
             yield Block(first, last, codes)
 
