@@ -161,7 +161,7 @@ def _sparse(
     packed = np.zeros(packed_words(entries, bits), np.uint32)
     jobs: list[parallel.Job] = [
         partial(pack_tokens, tokens[first:last], bits, packed, first)
-        for first, last in parallel.pieces(entries, _CHUNK)
+        for first, last in parallel.pieces(entries, 4 * _CHUNK)
     ]
     return StepTable(step, level.vocabulary, starts, packed=packed, widest=widest), jobs
 
