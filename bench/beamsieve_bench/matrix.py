@@ -26,6 +26,7 @@ import torch
 import beamsieve as bs
 from beamsieve_bench.gate import GateError
 from beamsieve_bench.matrix_cells import NORMALIZERS, SWEEPS, Cell, cells, preset
+from beamsieve_bench.matrix_contestants import BASELINES
 from beamsieve_bench.matrix_gate import passed_the_suite, resolved, right_on_the_specification
 from beamsieve_bench.matrix_measure import Settings, measure_catalog, missed
 from beamsieve_bench.matrix_rows import Run, machine
@@ -192,7 +193,8 @@ def understood(asked: OneLineParser, arguments: Sequence[str] | None) -> argpars
     named = options.workloads is not None
     real = [] if named else list(real_catalogs(options.data))
     options.workloads = _words(options.workloads) if named else [*around.workloads, *real]
-    options.backends, options.without = _words(options.backends), _words(options.without)
+    options.backends = _words(options.backends)
+    options.without = _choices(asked, "without", options.without, (), BASELINES)
     options.dtypes = _choices(asked, "dtypes", options.dtypes, around.dtypes, tuple(DTYPES))
     options.normalizers = _choices(asked, "normalizers", options.normalizers, (), NORMALIZERS)
     sweeps = () if named else SWEEPS
@@ -254,9 +256,12 @@ def _numbers(
 
 def _share(asked: OneLineParser, word: str) -> float:
     try:
-        return float(word)
+        share = float(word)
     except ValueError:
         asked.error(f"--shares: {word!r} is no number")
+    if not 0 < share <= 1:
+        asked.error(f"--shares: {word} is no part; give none, or a number above 0 up to 1")
+    return share
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

@@ -166,6 +166,11 @@ def step_inputs(
         raise InputError("logits already contain head and bias: give only the logits.")
 
     def array(value: Any, what: str) -> Any:
+        if isinstance(value, np.ma.MaskedArray) and np.ma.is_masked(value):
+            raise InputError(
+                f"{what} has masked cells; fill them (logits with -inf, where a token is not "
+                f"wanted)."
+            )
         return None if value is None else backend.asarray(value, what=what)
 
     hidden, head, bias = array(hidden, "hidden"), array(head, "head"), array(bias, "bias")

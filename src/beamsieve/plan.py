@@ -76,7 +76,9 @@ class Plan:
                 raise ValueError("lists of unequal length")
             if not set(plan.steps) <= set(get_args(Projection)):
                 raise ValueError("an unknown projection")
-        except (OSError, ValueError, TypeError, KeyError, AttributeError) as error:
+            if not all(type(number) is int for number in (plan.hidden_size, *plan.widths)):
+                raise ValueError("a size that is no whole number")
+        except (OSError, ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
             raise InputError(
                 f"{path} is no plan that this version reads ({error}); run warm_up and save again."
             ) from error

@@ -317,6 +317,9 @@ def test_what_is_not_there_is_a_bad_argument(suite, arguments, says, capsys):
         ("--normalizers some", "'some' is none of"),
         ("--sweeps age", "'age' is none of"),
         ("--shares few", "'few' is no number"),
+        ("--shares nan", "nan is no part"),
+        ("--shares 2", "2 is no part"),
+        ("--without magic", "'magic' is none of"),
         ("--rounds 0", "--rounds is 0"),
         ("--device tpu", "--device is 'tpu'"),
         ("--clock processor --threads 2", "--clock processor is for"),
@@ -352,7 +355,7 @@ def test_the_least_work_of_a_full_and_of_a_selective_step():
 
 def test_a_run_of_another_format_or_without_rows_is_refused(tmp_path):
     path = tmp_path / "run.json"
-    for content in ("[]", "{}", json.dumps({"format": 99})):
+    for content in ("[]", "{}", "[" * 100_000, json.dumps({"format": 99})):
         path.write_text(content, "utf-8")
         with pytest.raises(bs.InputError, match="no run of 'beamsieve bench matrix'"):
             Run.read(path)

@@ -100,6 +100,15 @@ def test_a_link_stays_and_its_target_is_written(run, folder):
     assert sorted(os.listdir("parts")) == ["index", "one.parquet", "rejects"]
 
 
+def test_a_folder_that_takes_nothing_is_said_before_the_work(run, folder, monkeypatch):
+    monkeypatch.setattr(os, "access", lambda path, mode: Path(path) != folder / "parts")
+    outcome = run("build", "c.csv", "-o", "parts/x")
+    assert (outcome.code, "nothing can be written" in outcome.complaint) == (2, True)
+    (folder / "out-link").symlink_to(folder / "parts" / "x")
+    assert run("build", "c.csv", "-o", "out-link").code == 2
+    assert os.listdir("parts") == ["one.parquet"]
+
+
 def test_two_writers_of_one_file_do_not_meet(folder):
     with text_aside(folder / "out") as one, text_aside(folder / "out") as other:
         one.write("one")

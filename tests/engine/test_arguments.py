@@ -287,6 +287,15 @@ def test_more_places_than_a_step_holds(index, config, width):
         engine.begin(2 * width)
 
 
+@pytest.mark.parametrize("config", ["torch:cpu", "reference"])
+def test_masked_cells_are_not_read_as_what_lies_under_the_mask(index, config):
+    engine = bs.Engine(index, backend=config)
+    logits = np.ma.masked_array(np.zeros((1, 1, 3), np.float32), mask=[[[False, True, False]]])
+    with pytest.raises(bs.InputError, match="logits has masked cells"):
+        engine.step(engine.begin(1), 2, logits=logits)
+    engine.step(engine.begin(1), 2, logits=np.ma.masked_array(logits.data))
+
+
 def test_why_an_array_cannot_be_read_ends_in_one_full_stop(engine):
     with pytest.raises(bs.InputError, match=r"cannot be read as a tensor: .*[^.]\.$") as refused:
         engine.step(engine.begin(1), 2, logits=np.zeros((1, 1, 3), object))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import threading
 from concurrent.futures import ThreadPoolExecutor
 
@@ -215,12 +216,22 @@ class TestPlan:
         assert engine.plan is None
 
     @pytest.mark.parametrize(
-        "text", ["", "{}", "[]", '{"format": 99}', '{"format": 1, "backend": "torch"}']
+        "text",
+        ["", "{}", "[]", "[" * 100_000, '{"format": 99}', '{"format": 1, "backend": "torch"}'],
+        ids=["empty", "object", "list", "deep", "format", "fields"],
     )
     def test_a_file_that_is_no_plan(self, tmp_path, text):
         path = tmp_path / "plan.json"
         path.write_text(text)
         with pytest.raises(bs.InputError, match="run warm_up and save again"):
+            bs.Plan.load(path)
+
+    @pytest.mark.parametrize("change", [{"hidden_size": "16"}, {"widths": [3, 3.5, 3]}])
+    def test_a_plan_whose_sizes_are_no_numbers(self, engine, heads, tmp_path, change):
+        path = tmp_path / "plan.json"
+        engine.warm_up(batch=1, widths=[3, 3, 3], head=heads, repeats=1).save(path)
+        path.write_text(json.dumps(json.loads(path.read_text()) | change))
+        with pytest.raises(bs.InputError, match="no whole number"):
             bs.Plan.load(path)
 
     def test_warm_up_wants_a_width_and_a_head_per_level(self, engine, heads):

@@ -338,6 +338,10 @@ def test_what_is_no_path_is_refused(index: Index) -> None:
         index.save(None)  # type: ignore[arg-type]
     with pytest.raises(IndexFileError, match="None is no path"):
         Index.load(None)  # type: ignore[arg-type]
+    with pytest.raises(IndexFileError, match="is no path"):
+        index.save("a\0b")
+    with pytest.raises(IndexFileError, match="is no path"):
+        Index.load("a\0b")
 
 
 def test_a_large_array_is_checked_piece_by_piece(tmp_path, monkeypatch):

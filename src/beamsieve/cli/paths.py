@@ -14,13 +14,18 @@ from beamsieve.aside import written_aside
 
 
 def check_folder(path: Path, option: str = "--output") -> None:
-    """Refuse an output whose folder is missing: before the work, not after it.
+    """Refuse an output whose folder cannot take it: before the work, not after it.
 
     Raises:
-        typer.BadParameter: the folder does not exist.
+        typer.BadParameter: the folder does not exist, or may not be written to.
     """
     if not path.parent.is_dir():
         raise typer.BadParameter(f"the folder {path.parent} does not exist", param_hint=option)
+    folder = Path(os.path.realpath(path)).parent  # a link goes on pointing to the file
+    if folder.is_dir() and not _is_special(path) and not os.access(folder, os.W_OK):
+        raise typer.BadParameter(
+            f"nothing can be written to the folder {folder}", param_hint=option
+        )
 
 
 def check_outputs(outputs: Mapping[str, Path | None], inputs: Mapping[str, Path | None]) -> None:

@@ -63,7 +63,7 @@ def write_file(
     """Write aside, then rename, so that no half file is ever found under ``path``."""
     try:
         target = Path(os.path.realpath(path))  # a link goes on pointing to the file
-    except TypeError as error:
+    except (TypeError, ValueError) as error:
         raise IndexFileError(f"{path!r} is no path; name a file.") from error
     if not target.parent.is_dir():
         raise IndexFileError(f"{path}: the folder {target.parent} does not exist; create it first.")
@@ -110,7 +110,7 @@ def read_file(
     """
     try:
         content = _content(Path(path), mmap)
-    except TypeError as error:
+    except (TypeError, ValueError) as error:
         raise IndexFileError(f"{path!r} is no path; name a file.") from error
     header, start = _header(path, content)
     about = _about(path, header.pop("__metadata__", None))
