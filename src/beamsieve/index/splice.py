@@ -17,8 +17,8 @@ from beamsieve.index.merge import Merge
 from beamsieve.index.sets import Places
 from beamsieve.index.starts import WORD
 
-_WORDS = 1 << 15
-"""Words that one pass makes, so that what it works on stays in the cache."""
+_WORDS = 1 << 17
+"""Words that one job makes."""
 _ONES = np.uint64(2**64 - 1)
 _LAST = np.uint64(WORD - 1)
 
@@ -69,7 +69,7 @@ def splice_jobs(
     inserted, wanted = merge.inserted * bits, None if values is None else values.astype(np.uint64)
 
     def make(first: int, last: int) -> None:
-        for start, stop in parallel.blocks(first, last, _WORDS):
+        for start, stop in parallel.blocks(first, last):
             part = out[start:stop]
             _move(given, runs, start, part)
             if wanted is not None:
