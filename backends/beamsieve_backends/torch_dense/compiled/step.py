@@ -30,7 +30,7 @@ from beamsieve_backends.torch_dense.tiles import expand
 _HEAD_BYTES = 1 << 19
 """So much of the head is multiplied at a time: half of a small second-level cache."""
 _WORTH_SHARING = 1 << 19
-"""Numbers of head rows and hidden states that are worth waking another thread for, which takes up
+"""Numbers of head rows and hidden states that are worth waking one more thread for, which takes up
 to a tenth of a millisecond."""
 _REQUESTS_EACH = 4
 """With so many requests for each thread, it does all of its own; else beams are shared, and then
@@ -233,7 +233,7 @@ def _prepared(
             log_sum,
         )
 
-    threads = torch.get_num_threads() if (total + number) * size >= _WORTH_SHARING else 1
+    threads = min(torch.get_num_threads(), 1 + (total + number) * size // _WORTH_SHARING)
     weighed = Weighed(
         tokens, first, degree, start, own, found, largest, log_sum, kept, kept_start, threads
     )
