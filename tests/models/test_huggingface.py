@@ -118,3 +118,16 @@ def test_a_start_token_must_be_known():
     with pytest.raises(InputError, match="give decoder_start"):
         HuggingFaceScorer(model, IDS, RIGHT)
     HuggingFaceScorer(model, IDS, RIGHT, decoder_start=0)
+
+
+def test_a_search_of_other_requests_or_levels_than_the_scorers_is_refused():
+    index = Index.build(Catalog.from_arrays(SIDS, codebooks=CODEBOOKS))
+    engine = Engine(index, "torch:cpu")
+    for ids, batch in ((IDS, 4), (IDS, 1), (IDS[:2], 3)):
+        score = HuggingFaceScorer(a_gpt2(), ids, LEFT, (LEFT > 0).long())
+        with pytest.raises(
+            InputError, match=r"3 prompts and tokens of . levels; step .* was asked"
+        ):
+            engine.search(score, [4, 4, 4], batch=batch)
+    with pytest.raises(InputError, match=r"attention_mask has the shape \(3, 3\)"):
+        HuggingFaceScorer(a_gpt2(), IDS, LEFT, LEFT[:, 1:])

@@ -36,7 +36,7 @@ def named_columns(texts: Sequence[str] | None, roles: Sequence[str]) -> dict[str
     Raises:
         typer.BadParameter: no such role, no name, or two names for one role.
     """
-    columns = {}
+    columns: dict[str, str] = {}
     for text in texts or ():
         role, _, name = text.partition("=")
         if not name or role not in roles:

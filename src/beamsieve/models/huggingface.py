@@ -58,7 +58,7 @@ class HuggingFaceScorer:
 
     Raises:
         InputError: an id is outside of the model's vocabulary, a prompt is empty or padded on the
-            wrong side, or no start is known.
+            wrong side, the mask has another shape, or no start is known.
     """
 
     def __init__(
@@ -96,6 +96,11 @@ class HuggingFaceScorer:
                     f"Level {level}'s tokens are not all among the model's {vocabulary}; add them "
                     "to its vocabulary (resize_token_embeddings), or mend the offsets."
                 )
+        if self.mask.shape != self.prompt.shape:
+            raise InputError(
+                f"attention_mask has the shape {tuple(self.mask.shape)}, input_ids "
+                f"{tuple(self.prompt.shape)}; give one number per token."
+            )
         if not self.prompt.numel() or not bool(self.mask.bool().any(1).all()):
             raise InputError("A prompt is empty; give the model at least one token to read.")
         if self.encodes and self.start is None:
@@ -113,6 +118,11 @@ class HuggingFaceScorer:
             self._read()
         tokens = as_tensor(beams.tokens, self.device).long()
         batch, width = tokens.shape[:2]
+        if batch != len(self.prompt) or step > len(self.ids):
+            raise InputError(
+                f"This scorer has {len(self.prompt)} prompts and tokens of {len(self.ids)} levels; "
+                f"step {step} of a search of {batch} requests was asked for."
+            )
         request = torch.arange(batch, device=self.device)[:, None]
         if self._spelt:
             parents = as_tensor(beams.parents, self.device).long().clamp(min=0)
