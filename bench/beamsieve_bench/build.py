@@ -15,7 +15,8 @@ With ``--update`` one item in two hundred is removed and as many are added, by `
 compared with a full build of the changed catalog (the items have ids then): first, that both
 indexes hold the same bytes; then, their seconds. With ``--rules`` every item has rules on seven bit
 attributes of 63 values (64 bits each, with the reserved one) and on a Bloom attribute of 256 bits,
-six in ten times each; the rules are Python dicts, so reading them is most of the time.
+six in ten times each; the rules are Python dicts, so reading them is most of the time of a build
+(an update reads those of what is added).
 """
 
 from __future__ import annotations
@@ -158,7 +159,12 @@ def measure(
 
 
 def measure_update(
-    rows: NDArray[np.int32], vocabulary: int, *, rounds: int = 3, threads: int | None = None
+    rows: NDArray[np.int32],
+    vocabulary: int,
+    *,
+    rules: bool = False,
+    rounds: int = 3,
+    threads: int | None = None,
 ) -> dict[str, Any]:
     """Seconds of an update and of the full build that it stands for."""
     random = np.random.default_rng(1)
@@ -173,18 +179,30 @@ def measure_update(
     kept = np.delete(np.arange(count), gone)
     changed = np.concatenate([rows[kept], more])
     changed_ids = np.concatenate([ids[kept], new_ids])
-    old = Index.build(Catalog.from_arrays(rows, items=ids, codebooks=vocabulary, threads=threads))
+    old_rules, new_rules, changed_rules = None, None, None
+    if rules:
+        old_rules, new_rules = make_rules(count, random), make_rules(share, random)
+        changed_rules = [old_rules[row] for row in kept.tolist()] + new_rules
+
+    def catalog(sids: NDArray[np.int32], items: NDArray[np.int64], own: Any) -> Catalog:
+        attributes = ATTRIBUTES if rules else ()
+        return Catalog.from_arrays(
+            sids,
+            items=items,
+            codebooks=vocabulary,
+            attributes=attributes,
+            rules=own,
+            threads=threads,
+        )
+
+    old = Index.build(catalog(rows, ids, old_rules), threads=threads)
     laps = Laps()
 
     def full() -> Index:
-        catalog = Catalog.from_arrays(
-            changed, items=changed_ids, codebooks=vocabulary, threads=threads
-        )
-        return Index.build(catalog, threads=threads)
+        return Index.build(catalog(changed, changed_ids, changed_rules), threads=threads)
 
     def update() -> Index:
-        added = Catalog.from_arrays(more, items=new_ids, codebooks=vocabulary, threads=threads)
-        return old.update(added, ids[gone], threads=threads)
+        return old.update(catalog(more, new_ids, new_rules), ids[gone], threads=threads)
 
     for number in range(rounds):
         built, updated = laps.timed("full build", full), laps.timed("update", update)
@@ -194,6 +212,7 @@ def measure_update(
     seconds = laps.summary()
     return {
         "sids": count,
+        "rules": rules,
         "removed": share,
         "added": share,
         "rounds": rounds,
@@ -211,6 +230,7 @@ def differing_array(one: Index, other: Index) -> str | None:
     """The name of the first stored array that two indexes do not share; None if they are equal."""
     held, wanted = (
         host_arrays(index.parts)
+        | ({} if index.matchers is None else index.matchers.arrays())
         | {
             f"table.{table.step}.{name}": array
             for table in index.tables
@@ -255,7 +275,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         np.save(options.keep, rows)
     for threads in (options.threads or [None]) if options.rounds else []:
         if options.update:
-            found = measure_update(rows, vocabulary, rounds=options.rounds, threads=threads)
+            found = measure_update(
+                rows, vocabulary, rules=options.rules, rounds=options.rounds, threads=threads
+            )
         else:
             found = measure(
                 rows, vocabulary, rules=options.rules, rounds=options.rounds, threads=threads
