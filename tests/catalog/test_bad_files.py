@@ -22,6 +22,13 @@ BAD_FILES: dict[str, tuple[str, bytes, str]] = {
     "CSV without items": ("c.csv", b"id,sid\n1,2\n", 'column "item" is missing; the file has'),
     "CSV without SIDs": ("c.csv", b"item,title\n1,2\n", 'column "sid" .* is missing'),
     "gap in levels": ("c.csv", b"item,sid_0,sid_2\n1,2,3\n", 'column "sid" .* is missing'),
+    "quote in a title": ("c.csv", b'item,sid,title\na,0,"A\nb,1,B\n', "row 1: a quote is opened"),
+    "quote in a note": (
+        "c.csv",
+        b'item,sid,note\na,0,A\nb,1,"B\nc,2,C',
+        "row 2: a quote is opened",
+    ),
+    "quote in an id": ("c.csv", b'item,sid\na,0\n"b,1\nc,2\n', "row 2: a quote is opened"),
     "rows end as on old Macs": ("c.csv", b"item,sid\ra,0 1\rb,x\r", "data row 2"),
     "column twice": ("c.csv", b"item,sid,sid\n1,2,3\n", "column 'sid' is there 2 times"),
     "text as Parquet": ("c.parquet", CSV.encode(), "not a Parquet file"),

@@ -107,6 +107,8 @@ def test_a_parquet_of_sliced_and_dictionary_lists(tmp_path):
         ("h.csv", b"\xff\xfe\x00\n1\n", "cannot be read"),
         ("h.csv", b'history\n"[1, 2"\n', r"row 1: '\[1, 2' is no list"),
         ("h.csv", b'history\n[1]\n"[1] + [2]"\n', "row 2: .* is no list"),
+        ("h.csv", b'history,user\n1 2,a\n"3,b\n4,c\n', "row 2: a quote is opened|Expected 2 col"),
+        ("h.csv", b'history,note\n1 2,x\n3,"y\n4,z\n', "row 2: a quote is opened and never"),
         ("h.csv.gz", b"history\n1\n", "cannot be read"),
         ("h.parquet", b"PAR1 not really", "cannot be read as parquet"),
         ("h.jsonl", b'{"history": [1]}\n{"history"\n', "line 2 is no JSON"),

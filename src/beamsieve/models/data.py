@@ -35,6 +35,7 @@ import pyarrow.csv
 import pyarrow.parquet
 from numpy.typing import NDArray
 
+from beamsieve.catalog.readers.tables import LAST_ROW
 from beamsieve.errors import InputError
 
 Item = str | int
@@ -200,8 +201,9 @@ def _read_csv(path: Path) -> pa.Table:
     twice = {name for name in names if names.count(name) > 1}
     if twice:
         raise InputError(f"{path} has two columns called {min(twice)!r}; rename one.")
-    return pyarrow.csv.read_csv(
-        pa.BufferReader(data),
+    last = b"\n" + b",".join([LAST_ROW] * len(names)) + b"\n"
+    table = pyarrow.csv.read_csv(
+        pa.BufferReader(data + last),
         parse_options=options,
         convert_options=pyarrow.csv.ConvertOptions(
             column_types=dict.fromkeys(names, pa.large_string()),
@@ -209,6 +211,13 @@ def _read_csv(path: Path) -> pa.Table:
             null_values=[""],
         ),
     )
+    rows = table.num_rows - 1
+    if rows < 0 or table.column(0)[rows].as_py() != LAST_ROW.decode():
+        raise InputError(
+            f"{path}, data row {rows + 1}: a quote is opened and never closed, so that the rest of "
+            "the file belongs to one value; close it, or double it within quotes."
+        )
+    return table.slice(0, rows)
 
 
 def _read_jsonl(path: Path) -> pa.Table:

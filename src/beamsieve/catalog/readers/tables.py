@@ -21,6 +21,8 @@ from beamsieve.errors import CatalogError
 
 BATCH_ROWS = 1 << 18
 _BLOCK_BYTES = 16 << 20
+LAST_ROW = b"\x02 the last row \x03"
+"""What every column holds in a row behind the last, which is read only if all quotes are closed."""
 
 
 def as_table(source: Any) -> tuple[pa.Table, str]:
@@ -96,7 +98,7 @@ def read_csv(path: Path, columns: Names, most: int | None) -> Iterator[tuple[Bat
     try:
         with pa.input_stream(str(path), compression="detect") as stream:
             reader = arrow.open_csv(
-                stream,
+                _WithLastRow(stream, separator, len(header)),
                 arrow.ReadOptions(use_threads=False, block_size=_BLOCK_BYTES),
                 arrow.ParseOptions(
                     delimiter=separator, newlines_in_values=True, invalid_row_handler=remember
@@ -106,8 +108,10 @@ def read_csv(path: Path, columns: Names, most: int | None) -> Iterator[tuple[Bat
                     include_columns=list(found.all),
                 ),
             )
-            first = 0
+            first, ended = 0, False
             for batch in reader:
+                if batch.num_rows and batch.column(found.item)[-1].as_py() == LAST_ROW:
+                    batch, ended = batch.slice(0, batch.num_rows - 1), True
                 broken, labels = _numbered(bad, first, batch.num_rows)
                 if broken:
                     yield _broken_rows(str(path), broken), 0
@@ -117,10 +121,35 @@ def read_csv(path: Path, columns: Names, most: int | None) -> Iterator[tuple[Bat
                     done.unreadable.update(unreadable)
                     yield done, 0
                     first = int(labels[-1]) + 1
+            if not ended:
+                row = max([first, *(row.number - 1 for row in bad if row.number is not None)])
+                raise CatalogError(
+                    f"{path}, data row {row}: a quote is opened and never closed, so that the rest "
+                    "of the file belongs to one value; close it, or double it within quotes."
+                )
             if bad:
                 yield _broken_rows(str(path), bad), 0
     except (pa.ArrowException, OSError) as error:
         raise CatalogError(f"{path}: cannot be read as CSV: {_short(error)}") from error
+
+
+class _WithLastRow:
+    """A CSV stream with one more row, which a quote that is never closed would swallow."""
+
+    closed = False
+
+    def __init__(self, stream: Any, separator: str, columns: int) -> None:
+        self._stream = stream
+        self._rest = b"\n" + separator.encode().join([LAST_ROW] * columns) + b"\n"
+
+    def read(self, size: int) -> bytes:
+        data: bytes = self._stream.read(size)
+        if not data:
+            data, self._rest = self._rest[:size], self._rest[size:]
+        return data
+
+    def close(self) -> None:
+        """The stream is closed by who opened it."""
 
 
 def _header(path: Path) -> tuple[list[str], str]:
