@@ -82,3 +82,17 @@ def test_a_longer_semantic_id_is_not_mistaken_for_its_prefix():
 
     assert found is not None
     assert found.startswith("semantic ID (0, 1) of item 0 is not in the index")
+
+
+def test_another_title_is_seen_and_none_at_all_is_no_title():
+    titles = ["A", None, "C"]
+    catalog = Catalog.from_arrays([[2], [0], [1]], items=["c", "a", "b"], titles=titles)
+    index = Index.build(catalog)
+    assert first_difference(index, catalog) is None
+    for other, says in (("X", "'C' in the index and 'X' in"), (None, "'C' in the index and None")):
+        named = Catalog.from_arrays(
+            [[1], [2], [0]], items=["b", "c", "a"], titles=[other, "A", None]
+        )
+        assert says in str(first_difference(index, named))
+    untitled = Catalog.from_arrays([[2], [0], [1]], items=["c", "a", "b"])
+    assert first_difference(index, untitled) is None

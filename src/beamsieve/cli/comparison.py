@@ -45,7 +45,27 @@ def first_difference(
             f"the index holds semantic ID {_sid(index.sid_of_leaf(leaf))} of items "
             f"{_items(index, leaf)}, which the catalog does not have ({len(extra)} such)."
         )
-    return _first_item_difference(index, catalog, leaves) or _first_rule_difference(index, catalog)
+    return (
+        _first_item_difference(index, catalog, leaves)
+        or _first_rule_difference(index, catalog)
+        or _first_title_difference(index, catalog)
+    )
+
+
+def _first_title_difference(index: Index, catalog: Catalog) -> str | None:
+    """Compare the items' titles where both have some; both hold the same items."""
+    if index.titles is None or catalog.titles is None:
+        return None
+    built = index.titles.take(pa.array(index.items.numbers(catalog.items)))
+    if built.equals(catalog.titles):
+        return None
+    pairs = enumerate(zip(built, catalog.titles, strict=True))
+    item, one, other = next(
+        (item, one.as_py(), other.as_py()) for item, (one, other) in pairs if not one.equals(other)
+    )
+    return (
+        f"item {catalog.items[item]!r} is called {one!r} in the index and {other!r} in the catalog."
+    )
 
 
 def _first_rule_difference(index: Index, catalog: Catalog) -> str | None:
