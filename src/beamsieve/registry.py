@@ -169,7 +169,7 @@ def _open_best(
         try:
             backend, chosen = _open(BackendSpec(name, spec.device), refuse)
         except BackendError as error:
-            passed_over.append(f"{name}: {error}")
+            passed_over.append(f"{name}: {str(error).rstrip('.')}")
             continue
         why = f" because {'; '.join(passed_over)}" if passed_over else ", the first choice"
         logger.info("backend auto took %s%s", chosen, why)
