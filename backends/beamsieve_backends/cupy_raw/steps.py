@@ -37,7 +37,7 @@ BUSY_WARPS = 4
 """Warps that a block keeps busy where there are blocks enough: one to a scheduler."""
 BLOCKS_AT_ONCE = 2
 """Blocks of score_rows or open_tiles that a multiprocessor holds: more would come after these."""
-GROUPS_PER_PLACE = 16
+GROUPS_PER_PLACE = 4
 """Groups of tiles per place to keep: so many make the bound nearly as sharp as single tiles do."""
 TILES_TO_OPEN = 128
 """Tiles to a block that looks which to open: a small share, for those few cost the most."""

@@ -195,11 +195,7 @@ __global__ void __launch_bounds__(THREADS, 2) open_tiles(const __grid_constant__
     float high = tiles.bound.scale.high, low = tiles.bound.low();
     u32 alive;
     if (listed <= chooser.capacity && (alone || listed <= static_cast<u32>(step.list_capacity))) {
-        if (!alone) {
-#pragma unroll 1
-            for (u32 i = threadIdx.x; i < listed; i += THREADS) chooser.survivors[i] = __ldcg(list + i);
-            __syncthreads();
-        }
+        if (!alone) take_list(chooser, list, listed);
         alive = listed;
     } else if (!alone && listed <= static_cast<u32>(step.list_capacity)) {
         alive = gather(Listed{list, listed}, chooser, step.width, high, low);

@@ -321,7 +321,7 @@ __device__ __forceinline__ Bound find_bound(Meeting* meeting, const float* best,
     if (high == 0) return bound;
     bound.scale = Scale(unordered(high), unordered(~low));
     clear_histogram(histogram, BINS);
-    constexpr u32 AHEAD = 4;
+    constexpr u32 AHEAD = 8;
 #pragma unroll 1
     for (u32 base = threadIdx.x; base < tiles; base += AHEAD * THREADS) {
         float key[AHEAD];
@@ -342,7 +342,7 @@ __device__ __forceinline__ Bound find_bound(Meeting* meeting, const float* best,
 // `room` words, spares the second look at the first of them.
 __device__ __noinline__ Bound bound_of(const float* best, u32 count, u32 width, u32* kept, u32 room, const Chooser& chooser) {
     float high = never(), low = -never();
-    constexpr u32 AHEAD = 4;
+    constexpr u32 AHEAD = 8;
 #pragma unroll 1
     for (u32 base = threadIdx.x; base < count; base += AHEAD * THREADS) {
         float key[AHEAD];
@@ -370,6 +370,22 @@ __device__ __noinline__ Bound bound_of(const float* best, u32 count, u32 width, 
     u32 before;
     bound.last_bin = bin_reaching(chooser.histogram, chooser.words, BINS, width, before);
     return bound;
+}
+
+// The request's list, of at most `capacity` candidates, as the last block's survivors: several to a
+// thread are on their way at a time.
+__device__ __forceinline__ void take_list(const Chooser& chooser, const u64* list, u32 count) {
+    constexpr u32 AHEAD = 4;
+#pragma unroll 1
+    for (u32 base = threadIdx.x; base < count; base += AHEAD * THREADS) {
+        u64 number[AHEAD];
+#pragma unroll
+        for (u32 k = 0; k < AHEAD; ++k) number[k] = base + k * THREADS < count ? __ldcg(list + base + k * THREADS) : 0;
+#pragma unroll
+        for (u32 k = 0; k < AHEAD; ++k)
+            if (base + k * THREADS < count) chooser.survivors[base + k * THREADS] = number[k];
+    }
+    __syncthreads();
 }
 
 // Moves the block's survivors to the request's list; more than fit are only counted.

@@ -65,7 +65,8 @@ __global__ void __launch_bounds__(THREADS) select_slots(const __grid_constant__ 
     const auto emit = [&](u32 place, u64 number) {
         const i64 slot = slot_of(number);
         const i64 at = b * in.total + slot;
-        const float key = in.keys[at];
+        float key = key_of(number);
+        if (key == 0.0f) key = in.keys[at];  // which of the two zeros
         if (in.rows == nullptr) {
             in.top_values[static_cast<i64>(b) * step.width + place] = key;
             in.top_places[static_cast<i64>(b) * step.width + place] = slot;
@@ -81,8 +82,7 @@ __global__ void __launch_bounds__(THREADS) select_slots(const __grid_constant__ 
     float high = slots.bound.scale.high, low = slots.bound.low();
     u32 alive;
     if (listed <= min(chooser.capacity, static_cast<u32>(step.list_capacity))) {
-        for (u32 i = threadIdx.x; i < listed; i += THREADS) chooser.survivors[i] = __ldcg(list + i);
-        __syncthreads();
+        take_list(chooser, list, listed);
         alive = listed;
     } else if (listed <= static_cast<u32>(step.list_capacity)) {
         alive = gather(Listed{list, listed}, chooser, step.width, high, low);
