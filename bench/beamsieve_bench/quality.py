@@ -64,9 +64,7 @@ SIZES: dict[str, ModelConfig] = {
     "movietweetings": _SIZES,
 }
 SETTINGS: dict[str, TrainingSettings] = {
-    "letter-beauty": replace(
-        _SETTINGS, learning_rate=2e-3, teacher_share=0.7, precision="bfloat16"
-    ),
+    "letter-beauty": replace(_SETTINGS, teacher_share=0.7, precision="bfloat16"),
     "minionerec-industrial": replace(_SETTINGS, batch=64, drop_history=0.5),
     "eshop-clothing": replace(_SETTINGS, drop_history=0.0),
     "movietweetings": replace(_SETTINGS, batch=128),

@@ -97,12 +97,15 @@ def times(rows: Sequence[dict[str, Any]]) -> list[str]:
                 f"{row['read_ms']:.2f}",
                 f"{row['search_ms']:.2f}",
                 f"{row['search_graph_ms']:.3f}" if "search_graph_ms" in row else "",
+                f"{row['search_back_to_back_ms']:.3f}" if "search_back_to_back_ms" in row else "",
                 f"{users['users']:.0f}" if users else "",
             ]
         )
     head = ["size", "model", "backend", "parameters", "dtype", "batch × beams", "reading, ms"]
     head.append("search, ms")
-    return _table([*head, "search as one graph, ms", "users within 50 ms p95"], found)
+    return _table(
+        [*head, "search as one graph, ms", "back to back, ms", "users within 50 ms p95"], found
+    )
 
 
 def _gain(run: dict[str, Any], cut: int) -> float:

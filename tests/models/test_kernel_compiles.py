@@ -10,7 +10,12 @@ triton = pytest.importorskip("triton", reason="Triton is installed on Linux only
 from triton.backends.compiler import GPUTarget  # noqa: E402
 from triton.compiler import ASTSource  # noqa: E402
 
-from beamsieve.models.spelling_kernel import add_norm, read_codes, spell_attention  # noqa: E402
+from beamsieve.models.spelling_kernel import (  # noqa: E402
+    add_norm,
+    open_attention,
+    read_codes,
+    spell_attention,
+)
 
 if os.environ.get("TRITON_INTERPRET") == "1":
     pytest.skip("an interpreted kernel is not compiled", allow_module_level=True)
@@ -20,6 +25,7 @@ ATTENTION = {"T": 3, "C": 2, "H": 8, "D": 32, "ROWS": 1}
 ROWS = {"E": 256, "ROWS": 4, "EPSILON": 1e-5}
 KERNELS: list[tuple[Any, dict[str, Any], dict[str, str]]] = [
     (spell_attention, ATTENTION, {"parents": "*i32"}),
+    (open_attention, {"M": 2, "H": 8, "D": 32, "ROWS": 8}, {}),
     (read_codes, ROWS, {"codes": "*i32"}),
     (add_norm, ROWS, {}),
 ]

@@ -12,11 +12,11 @@ from beamsieve.models.generator import Context, Generator, Reading
 from beamsieve.models.layers import Block
 from beamsieve.models.wide.launch import cdiv, launch, power_of_two, why_not
 
-LONGEST_CONTEXT = 16
-"""Keys that every beam of a request shares; more of them are one matrix product per request."""
-_ATTENDED = 128
+LONGEST_CONTEXT = 8
+"""Concepts that the kernels' loops, which are written out, are made for."""
+_ATTENDED = 1024
 """Values of queries per program of the attention's kernel."""
-_READ = 1024
+_READ = 2048
 """Values per program of the kernels that read and add."""
 
 
@@ -88,17 +88,30 @@ class SpeltByKernel(SpeltTokens):
     @staticmethod
     def opened(model: Deco, concepts: Tensor) -> Context:
         """What :meth:`Deco.open` gives for concepts [B, M, e]."""
+        from beamsieve.models.spelling_kernel import open_attention
+
         layers = [*model.spelling]
         norms = [*(block.attention_norm for block in layers[1:]), model.spelling_norm]
         x, keys, values = model.place(concepts, 0).contiguous(), [], []
         normed = layers[0].attention_norm(x)
         for block, norm in zip(layers, norms, strict=True):
-            parts = block.queries_keys_values(normed).unflatten(-1, (3, block.heads, -1))
-            query, key, value = parts.movedim(-3, 0).transpose(-2, -3).unbind(0)
-            keys.append(key)
-            values.append(value)
-            mixed = F.scaled_dot_product_attention(query, key, value, is_causal=True)
-            mixed = block.attention_out(mixed.transpose(-2, -3).flatten(-2))
+            product = block.queries_keys_values(normed)
+            mixed = torch.empty_like(x)
+            rows = _rows(x.shape[-1])
+            launch(
+                open_attention,
+                cdiv(len(x), rows),
+                *(product, mixed, len(x), (x.shape[-1] // block.heads) ** -0.5),
+                M=x.shape[1],
+                H=block.heads,
+                D=x.shape[-1] // block.heads,
+                ROWS=rows,
+            )
+            # [B, M, 3, heads, e / heads] → [B, heads, M, e / heads]
+            parts = product.unflatten(-1, (3, block.heads, -1)).transpose(1, 3)
+            keys.append(parts[:, :, 1])
+            values.append(parts[:, :, 2])
+            mixed = block.attention_out(mixed)
             normed = _added(x, mixed, block.feed_norm)
             normed = _added(x, block.feed_out(_fed(normed, block.feed_in)), norm)
         return Context(tuple(keys), tuple(values), None, normed[:, -1].contiguous(), None)

@@ -68,6 +68,42 @@ def add_norm(
     tl.store(normed + here, result.to(normed.dtype.element_ty), mask=inside)
 
 
+@triton.jit(do_not_specialize=["N"])
+def open_attention(
+    product, mixed, N, scale,
+    M: tl.constexpr, H: tl.constexpr, D: tl.constexpr, ROWS: tl.constexpr,
+):  # fmt: skip
+    """Causal attention of each request's M concepts.
+
+    product [N, M, 3 * H * D]: queries, keys, values; the answer goes to mixed [N, M, H * D]. The
+    softmax is kept up with each key (online), sums in float32.
+    """
+    E: tl.constexpr = H * D
+    lane = tl.arange(0, ROWS * H)
+    r = (tl.program_id(0) * ROWS + lane // H).to(tl.int64)
+    at = (lane % H)[:, None] * D + tl.arange(0, D)[None, :]
+    inside = (r < N)[:, None]
+    for m in tl.static_range(M):
+        here = (r * M + m)[:, None] * (3 * E) + at
+        q = tl.load(product + here, mask=inside, other=0.0).to(tl.float32) * (scale * LOG2_E)
+        k = tl.load(product + here + E, mask=inside, other=0.0).to(tl.float32)
+        sums = tl.load(product + here + 2 * E, mask=inside, other=0.0).to(tl.float32)
+        peak = tl.sum(q * k, 1)
+        mass = tl.full([ROWS * H], 1.0, tl.float32)
+        for j in tl.static_range(m):
+            there = (r * M + j)[:, None] * (3 * E) + at
+            k = tl.load(product + there + E, mask=inside, other=0.0).to(tl.float32)
+            v = tl.load(product + there + 2 * E, mask=inside, other=0.0).to(tl.float32)
+            score = tl.sum(q * k, 1)
+            higher = tl.maximum(peak, score)
+            fade, weight = tl.exp2(peak - higher), tl.exp2(score - higher)
+            mass = mass * fade + weight
+            sums = sums * fade[:, None] + v * weight[:, None]
+            peak = higher
+        result = (sums / mass[:, None]).to(mixed.dtype.element_ty)
+        tl.store(mixed + (r * M + m)[:, None] * E + at, result, mask=inside)
+
+
 @triton.jit(do_not_specialize=["N", "W", "W_BEFORE"])
 def spell_attention(
     product, before, parents, context_keys, context_values, mixed, own,
