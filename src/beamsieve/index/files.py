@@ -110,6 +110,8 @@ def read_file(
     """
     try:
         content = _content(Path(path), mmap)
+    except IndexFileError:
+        raise
     except (TypeError, ValueError) as error:
         raise IndexFileError(f"{path!r} is no path; name a file.") from error
     header, start = _header(path, content)
