@@ -35,9 +35,10 @@ from beamsieve_bench.gtm_bench import make_index
 from beamsieve_bench.gtm_catalog import G1, make_requests
 from beamsieve_bench.wide_check import GateError
 from beamsieve_bench.wide_ladder import figures
-from beamsieve_bench.wide_timing import WARM_SECONDS, times_of
+from beamsieve_bench.wide_timing import paced, times_of
 from beamsieve_bench.wide_workload import GRACE, SMALL, WideWorkload, contexts, weights
 
+EVERY = "time the row with full targeting once more, with a start every so many milliseconds"
 OUTCOME = ("tokens", "scores", "rows", "parents", "count")
 
 
@@ -150,35 +151,32 @@ def equal(backend: Any, one: Beams, other: Beams) -> bool:
     )  # fmt: skip
 
 
-def run_row(decode: Decode, index: Any, filters: Any, replays: int) -> dict[str, Any]:
-    """Gate and times; in a capture of one's own, and said so, where the engine's is not right."""
-    try:
-        return _gated(decode, index, filters, replays, "engine", decode.graph, decode.graph())
-    except (BackendError, GateError) as error:
-        why = str(error).splitlines()[0]
-    run, last = decode.own_capture()
-    return _gated(decode, index, filters, replays, f"by hand, as the engine's: {why}", run, last)
-
-
-def _gated(
-    decode: Decode,
-    index: Any,
-    filters: Any,
-    replays: int,
-    how: str,
-    run: Callable[[], object],
-    last: Beams,
+def run_row(
+    decode: Decode, index: Any, filters: Any, replays: int, every: float = 0.0
 ) -> dict[str, Any]:
+    """Gate and times; in a capture of one's own, and said so, where the engine's is not right."""
+    run: Callable[[], object] = decode.graph
+    how = "engine"
+    try:
+        last = decode.graph()
+        found = _gate(decode, index, filters, last)
+    except (BackendError, GateError) as error:
+        how = f"by hand, as the engine's: {str(error).splitlines()[0]}"
+        run, last = decode.own_capture()
+        found = _gate(decode, index, filters, last)
+    return {"captured": how, **found, "times": times_of(run, replays), **paced(run, every)}
+
+
+def _gate(decode: Decode, index: Any, filters: Any, last: Beams) -> dict[str, Any]:
     backend = decode.backend
     backend.synchronize()
     found: dict[str, Any] = {
-        "captured": how,
         "compared": check_rows(backend, index, last, filters),
         "graph_equals_steps": equal(backend, decode.steps(), last),
         "beams": [int(n) for n in backend.to_host(last.count)],
     }
     backend.synchronize()
-    return {**found, "times": times_of(run, replays, warm_seconds=WARM_SECONDS)}
+    return found
 
 
 def open_backend(name: str, device: str = "cuda") -> Any:
@@ -209,6 +207,7 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--out", required=True, type=Path, help="folder for wide_engine.json")
     parser.add_argument("--backends", default="cupy,triton")
     parser.add_argument("--replays", type=int, default=300)
+    parser.add_argument("--every", type=float, default=0.0, help=EVERY)
     parser.add_argument("--products", default="own", help="own, or own,float8")
     parser.add_argument("--index", type=Path, help="file that keeps the index between runs")
     parser.add_argument("--only-index", action="store_true", help="make that file, measure nothing")
@@ -240,7 +239,8 @@ def main(arguments: list[str] | None = None) -> int:
                 row: dict[str, Any] = {"name": kind, "backend": name, "products": products}
                 try:
                     decode = Decode(backend, index, tables, score, filters)
-                    found = run_row(decode, index, filters, given.replays)
+                    every = given.every if kind == "Bloom targeting" else 0.0
+                    found = run_row(decode, index, filters, given.replays, every)
                     times = found.pop("times")
                     row |= found | {"taken": score.taken} | figures(workload, score.widths, times)
                 except Exception as error:  # whatever it was, the rows behind it are still wanted

@@ -27,7 +27,7 @@ from beamsieve.models.wide.weights import WideWeights
 from beamsieve_bench.gpu_timing import captured
 from beamsieve_bench.wide_check import GateError, check_all
 from beamsieve_bench.wide_free import FreeBeams, first_beams, free_search, free_step
-from beamsieve_bench.wide_timing import WARM_SECONDS, Times, times_of
+from beamsieve_bench.wide_timing import Times, paced, times_of
 from beamsieve_bench.wide_workload import (
     GRACE,
     PEAK_TFLOPS,
@@ -128,7 +128,12 @@ def hidden_error(workload: WideWorkload, score: WideScorer, plain: WideScorer) -
 
 
 def run_row(
-    workload: WideWorkload, row: Row, made: WideWeights, exact: WideWeights, replays: int
+    workload: WideWorkload,
+    row: Row,
+    made: WideWeights,
+    exact: WideWeights,
+    replays: int,
+    every: float = 0.0,
 ) -> dict[str, Any]:
     """Gate and times of one rung."""
     score = scorer_of(workload, row, made)
@@ -151,13 +156,14 @@ def run_row(
         torch.equal(getattr(kept[-1], name), getattr(eager, name))
         for name in ("tokens", "scores", "parents")
     )
-    times = times_of(graph.replay, min(replays, row.most or replays), warm_seconds=WARM_SECONDS)
+    times = times_of(graph.replay, min(replays, row.most or replays))
     return {
         "name": row.name,
         "hidden_error": error,
         "graph_equals_steps": same,
         "taken": score.taken,
         **figures(workload, widths, times),
+        **paced(graph.replay, every),
     }
 
 
@@ -184,6 +190,12 @@ def main(arguments: list[str] | None = None) -> int:
         "--rows", default="", help="numbers from 1 in the order to run them; all when empty"
     )
     parser.add_argument("--replays", type=int, default=300)
+    parser.add_argument(
+        "--every",
+        type=float,
+        default=0.0,
+        help="time rows once more, with a start every so many ms",
+    )
     parser.add_argument("--seconds", type=float, default=600, help="begin no row after this")
     parser.add_argument("--small", action="store_true", help="a tiny size, to try the script")
     given = parser.parse_args(arguments)
@@ -208,7 +220,7 @@ def main(arguments: list[str] | None = None) -> int:
             kind = row.products, row.dtype
             if kind not in made:
                 made[kind] = weights(workload, device, row.dtype, products=row.products)
-            found = run_row(workload, row, made[kind], exact, given.replays)
+            found = run_row(workload, row, made[kind], exact, given.replays, given.every)
         except (RuntimeError, GateError) as error:
             found = {"name": row.name, "failed": str(error).splitlines()[0]}
         outcome["rows"] = sorted([*outcome["rows"], {"row": number, **found}], key=_row)

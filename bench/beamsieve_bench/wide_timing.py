@@ -5,14 +5,15 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
+from typing import Any
 
 import numpy as np
 import torch
 
 from beamsieve_bench.gpu_timing import captured
 
-WARM_SECONDS = 1.0
-"""Of whole decodes, before they are timed."""
+PACED = 100
+"""Replays of a paced run."""
 
 
 @dataclass(frozen=True)
@@ -32,24 +33,26 @@ class Times:
 
 
 def times_of(
-    run: Callable[[], object], replays: int, warm_ups: int = 10, warm_seconds: float = 0.0
+    run: Callable[[], object], replays: int, warm_ups: int = 10, every: float = 0.0
 ) -> Times:
     """Time ``run`` between two events of the current stream, ``replays`` times.
 
-    ``run`` starts device work and does not wait for it. Before that it runs for ``warm_seconds``
-    more, as the GPU's clock needs that long to settle under a load that reaches its power limit.
+    ``run`` starts device work and does not wait for it, so replays queue up: the GPU does nothing
+    else, and after about a second its power limit holds its clock down. With ``every``, one begins
+    every so many milliseconds, as batches do that are waited for; what the host does to start it
+    counts then.
     """
     for _ in range(warm_ups):
         run()
     torch.cuda.synchronize()
-    began = time.monotonic()
-    while time.monotonic() - began < warm_seconds:
-        run()
-        torch.cuda.synchronize()
     pairs = []
-    for _ in range(replays):
+    began = time.monotonic()
+    for number in range(replays):
         begin = torch.cuda.Event(enable_timing=True)  # type: ignore[no-untyped-call]
         end = torch.cuda.Event(enable_timing=True)  # type: ignore[no-untyped-call]
+        if every:
+            torch.cuda.synchronize()
+            time.sleep(max(0.0, began + number * every * 1e-3 - time.monotonic()))
         begin.record()
         run()
         end.record()
@@ -61,6 +64,13 @@ def times_of(
     return Times(
         float(p50), float(p99), float(taken.mean()), replays, (parts[0], parts[1], parts[2])
     )
+
+
+def paced(run: Callable[[], object], every: float) -> dict[str, Any]:
+    """Times of ``run`` with a start every so many milliseconds, as plain values; none without."""
+    if not every:
+        return {}
+    return {"paced": {"every_ms": every, **times_of(run, PACED, every=every).as_dict()}}
 
 
 def graph_times(work: Callable[[], object], replays: int = 50, warm_ups: int = 5) -> Times:
