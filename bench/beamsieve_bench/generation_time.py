@@ -4,10 +4,10 @@
 
 Random weights: the time does not depend on what was learnt. Per model and dtype: reading a batch of
 histories; the beam search (the spelling layers and the engine's step at every level) started kernel
-by kernel, and as one CUDA graph, waited for each time or back to back; and the largest batch whose reading and search stay within 50 ms
-at the 95th percentile. On a CPU (``--backend torch:cpu``) the times are CPU time of one thread. A
-search is timed only after its scores were found the same as the torch backend's, to rounding, and
-the graph's beams the same as without it, bit for bit.
+by kernel, and as one CUDA graph, waited for each time or back to back; and the largest batch whose
+reading and search stay within 50 ms at the 95th percentile. On a CPU (``--backend torch:cpu``) the
+times are CPU time of one thread. A search is timed only after its scores were found the same as the
+torch backend's, to rounding, and the graph's beams the same as without it, bit for bit.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ import numpy as np
 import torch
 
 from beamsieve.engine import Engine
-from beamsieve.errors import BackendError
+from beamsieve.errors import BackendError, InputError
 from beamsieve.models.config import ARCHITECTURES, Architecture, ModelConfig
 from beamsieve.models.family import make_model
 from beamsieve.models.generator import Generator, Reading
@@ -39,6 +39,8 @@ SIZES = {
     "small": ModelConfig(width=128, layers=2, heads=4, decoder_width=128, decoder_layers=1),
 }
 BUDGET_MS = 50.0
+KERNELS = "deco-kernels"
+"""Deco with the Triton kernels of its search."""
 
 
 class Timed:
@@ -173,7 +175,7 @@ def _back_to_back(timed: Timed, score: BeamScorer, width: int) -> float:
         for _ in range(many):
             timed.search(score, width, True)
 
-    return float(np.median(_times(timed, searches, 10))) / many
+    return float(np.median(_times(timed, searches, 3))) / many
 
 
 def _most_users(timed: Timed, width: int, kernel: bool) -> dict[str, float]:
@@ -195,15 +197,15 @@ def _most_users(timed: Timed, width: int, kernel: bool) -> dict[str, float]:
     return best
 
 
-def _models(names: list[str], kernel: bool) -> list[tuple[Architecture, bool]]:
-    """What is timed: every architecture, and Deco once more with its kernel where that is asked."""
-    found: list[tuple[Architecture, bool]] = []
-    for name in ARCHITECTURES:
-        if name in names:
-            found.append((name, False))
-            if kernel and name == "deco":
-                found.append((name, True))
-    return found
+def _models(text: str) -> list[tuple[Architecture, bool]]:
+    """What is timed: architectures, and whether with the kernels of Deco's search."""
+    known: dict[str, tuple[Architecture, bool]] = {name: (name, False) for name in ARCHITECTURES}
+    known[KERNELS] = ("deco", True)
+    names = text.split(",")
+    for name in names:
+        if name not in known:
+            raise InputError(f"There is no model {name!r}; there are {', '.join(known)}.")
+    return [known[name] for name in names]
 
 
 def main(arguments: list[str] | None = None) -> None:
@@ -217,9 +219,8 @@ def main(arguments: list[str] | None = None) -> None:
     parser.add_argument("--sizes", default=",".join(SIZES))
     parser.add_argument("--dtypes", default="bfloat16,float32")
     parser.add_argument("--rounds", type=int, default=30, help="behind each median")
-    parser.add_argument("--models", default=",".join(ARCHITECTURES))
     parser.add_argument(
-        "--kernel", action="store_true", help="Deco with its spelling kernel as well, on a GPU"
+        "--models", default=",".join(ARCHITECTURES), help=f"also {KERNELS}, on a GPU"
     )
     parser.add_argument("--out", type=Path, help="folder for generation.json")
     asked = parser.parse_args(arguments)
@@ -229,7 +230,7 @@ def main(arguments: list[str] | None = None) -> None:
     rows = []
     for size in asked.sizes.split(","):
         for dtype in asked.dtypes.split(","):
-            for name, kernel in _models(asked.models.split(","), asked.kernel):
+            for name, kernel in _models(asked.models):
                 shape = (asked.batch, asked.beams)
                 row = measure(data, size, name, dtype, *shape, asked.backend, kernel, asked.rounds)
                 rows.append(row)
