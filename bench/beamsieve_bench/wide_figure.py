@@ -4,7 +4,7 @@
         docs/wide-beams.md
 
 Everything between ``<!-- ladder -->`` and ``<!-- end of ladder -->`` in the page is written anew;
-so are ``kernels`` and ``float8``.
+so are ``sizes``, ``kernels`` and ``float8``.
 """
 
 from __future__ import annotations
@@ -42,6 +42,8 @@ class Bar:
     mfu: float
     beams: str
     paper: tuple[float, float | None] | None
+    paced: tuple[float, float] | None = None
+    """P50 and P99 with a start every so many milliseconds."""
 
 
 def bars_of(folder: Path) -> list[Bar]:
@@ -63,8 +65,12 @@ def bars_of(folder: Path) -> list[Bar]:
             if row.get("products", "own") != "own":
                 shown += ", float8"
             widths = "fixed" if row["widths"][0] == row["widths"][1] else "dynamic"
+            slow = row.get("paced")
             bars.append(
-                Bar(shown, row["p50"], row["p99"], row["mfu"], widths, PAPER.get(name))
+                Bar(
+                    shown, row["p50"], row["p99"], row["mfu"], widths, PAPER.get(name),
+                    (slow["p50"], slow["p99"]) if slow else None,
+                )
             )  # fmt: skip
     if not bars:
         raise ValueError(f"{folder} holds no measured row.")
@@ -120,15 +126,28 @@ def figure(bars: Sequence[Bar]) -> str:
 def ladder_table(bars: Sequence[Bar]) -> str:
     """The same as a table."""
     lines = [
-        "| row | beams | P50, ms | P99, ms | MFU | GRACE on a GH200 |",
-        "| --- | --- | --- | --- | --- | --- |",
+        "| row | beams | P50, ms | P99, ms | MFU | paced, P50 / P99 | GRACE on a GH200 |",
+        "| --- | --- | --- | --- | --- | --- | --- |",
     ]
     for bar in bars:
         paper = ""
         if bar.paper:
             paper = f"{bar.paper[0]}" + (f" / {bar.paper[1]}" if bar.paper[1] else "")
+        paced = f"{bar.paced[0]:.2f} / {bar.paced[1]:.2f}" if bar.paced else ""
         times = f"{bar.p50:.2f} | {bar.p99:.2f} | {bar.mfu:.1%}"
-        lines.append(f"| {bar.name} | {bar.beams} | {times} | {paper} |")
+        lines.append(f"| {bar.name} | {bar.beams} | {times} | {paced} | {paper} |")
+    return "\n".join(lines)
+
+
+def sizes_table(folder: Path) -> str:
+    """Milliseconds of batches through the captured sizes."""
+    found: dict[str, Any] = json.loads(
+        (folder / "wide_sizes_cupy.json").read_text(encoding="utf-8")
+    )
+    lines = ["| requests | P50, ms | P99, ms | P50 per request |", "| --- | --- | --- | --- |"]
+    for requests, one in sorted(found["sizes"].items(), key=lambda item: int(item[0])):
+        each = one["p50"] / int(requests)
+        lines.append(f"| {requests} | {one['p50']:.2f} | {one['p99']:.2f} | {each:.2f} |")
     return "\n".join(lines)
 
 
@@ -198,6 +217,7 @@ def main(arguments: list[str] | None = None) -> int:
     given.figure.write_text(figure(bars), encoding="utf-8")
     page = rewritten(given.page.read_text(encoding="utf-8"), "ladder", ladder_table(bars))
     for name, table, file in (
+        ("sizes", sizes_table, "wide_sizes_cupy.json"),
         ("kernels", kernels_table, "wide_kernels.json"),
         ("float8", float8_table, "wide_float8.json"),
     ):
