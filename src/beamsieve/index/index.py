@@ -15,14 +15,10 @@ from beamsieve.catalog.items import ItemId
 from beamsieve.catalog.validate import Progress
 from beamsieve.errors import InputError
 from beamsieve.index.build import LayoutChoice, build_parts
-from beamsieve.index.leaves import (
-    child_of,
-    has_no_empty_row,
-    leaf_bounds,
-    tokens_of_row,
-)
+from beamsieve.index.leaves import has_no_empty_row, leaf_bounds, tokens_of_row
 from beamsieve.index.pairs import LeafItems, Pairs
 from beamsieve.index.parts import IndexParts, fingerprints
+from beamsieve.index.prefixes import as_tokens, walk
 from beamsieve.index.removals import Change, OnMissing
 from beamsieve.index.spelled import Speller
 from beamsieve.index.statistics import statistics
@@ -253,26 +249,15 @@ class Index:
         The prefix is spelled as the tables are: where the index has an end token, a semantic ID is
         complete only behind it.
         """
-        tokens = _as_tokens(prefix)
-        if len(tokens) > self.length:
-            return None
-        row = 0
-        for table, token in zip(self.tables, tokens, strict=False):
-            row = child_of(table, row, token)
-            if row < 0:
-                return None
-        depth = len(tokens)
-        if depth < self.length:
-            start, end = self.tables[depth].starts.bounds(row)
-            if start < end:
-                return row, False
-        if self._one_length:  # then the last table's entries are the leaves
-            return row, True
-        return int(self.leaf_starts(depth)[row]), True
+        tokens = as_tokens(prefix)
+        place = walk(self.tables, tokens)
+        if place is None or not place[1] or self._one_length:  # then last entries are the leaves
+            return place
+        return int(self.leaf_starts(len(tokens))[place[0]]), True
 
     def children(self, prefix: Iterable[int] = ()) -> NDArray[np.int32]:
         """int32, ascending: the tokens that may follow a prefix; none behind an unknown prefix."""
-        tokens = _as_tokens(prefix)
+        tokens = as_tokens(prefix)
         place = self.row_of(tokens)
         if place is None or place[1]:
             return np.empty(0, np.int32)
@@ -280,7 +265,7 @@ class Index:
 
     def leaf_of(self, sid: Iterable[int]) -> int | None:
         """The leaf of a semantic ID, given with or without its end token; None if unknown."""
-        tokens = _as_tokens(sid)
+        tokens = as_tokens(sid)
         while tokens and tokens[-1] == -1:
             tokens.pop()
         place = self.row_of(tokens)
@@ -379,14 +364,3 @@ class Index:
             f"Index({self.leaf_count} semantic IDs, {len(self.items)} items, codebooks "
             f"{'×'.join(map(str, self.codebooks))}, {self.fingerprint[:8]})"
         )
-
-
-def _as_tokens(prefix: Iterable[int]) -> list[int]:
-    if not isinstance(prefix, Iterable):
-        raise InputError(f"{prefix!r} is no prefix; give a sequence of integers.")
-    tokens = []
-    for token in prefix:
-        if isinstance(token, bool) or not isinstance(token, (int, np.integer)):
-            raise InputError(f"Token {token!r} is no integer; a prefix is a sequence of integers.")
-        tokens.append(int(token))
-    return tokens
