@@ -47,7 +47,7 @@ TEACHERS = {
     "deco-kd-pointer": "fused-gr-pointer",
     "deco-kd-valid": "fused-gr",
 }
-TRAINED_WITH: dict[str, dict[str, Any]] = {"deco-kd-valid": {"validity": 1.0, "from_teacher": True}}
+TRAINED_WITH: dict[str, dict[str, Any]] = {"deco-kd-valid": {"validity": 2.0, "from_teacher": True}}
 """Settings of one model that are not its data set's."""
 
 _SIZES = ModelConfig(
