@@ -13,17 +13,26 @@ from concurrent.futures import ThreadPoolExecutor
 import numpy as np
 from numpy.typing import NDArray
 
-CHUNK_BYTES = 16 << 20
-"""Bytes of a buffer."""
+CHUNK_BYTES = 64 << 20
+"""Bytes of a buffer, for large arrays."""
+_LEAST_CHUNK_BYTES = 4 << 20
+_CHUNKS = 8
 AT_ONCE_BYTES = 1 << 20
 """An array below this goes as it is: two buffers would gain nothing."""
-FILLERS = 4
-"""Threads that fill a buffer: one alone is slower than the bus."""
+FILLERS = 1
+"""Threads that fill. One is slower than the bus, but it seldom asks for the interpreter's lock, for
+which a decode beside it would wait; and an index is there within a moment either way.
+"""
 
 Copy = Callable[[int, int, int, int], Callable[[], object]]
 """``copy(number, place, first, count)`` starts copying ``count`` bytes of buffer ``number``, from
 ``place`` on, to the bytes from ``first`` on of what is sent; and returns what waits until they may
 be written again. Several threads call it."""
+
+
+def chunk_bytes(count: int) -> int:
+    """Bytes of a buffer for an array of so many: long passes, but enough of them to overlap."""
+    return min(CHUNK_BYTES, max(_LEAST_CHUNK_BYTES, count // _CHUNKS))
 
 
 def send(

@@ -6,7 +6,6 @@ may be a file mapped into memory: then filling is what reads it.
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable
 from typing import Any
 
@@ -15,7 +14,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from beamsieve_backends.two_buffers import AT_ONCE_BYTES, CHUNK_BYTES, FILLERS, send
+from beamsieve_backends.two_buffers import AT_ONCE_BYTES, FILLERS, chunk_bytes, send
 
 
 def to_device(array: NDArray[Any], device: torch.device) -> Tensor:
@@ -28,7 +27,7 @@ def to_device(array: NDArray[Any], device: torch.device) -> Tensor:
     if device.type != "cuda" or plain.nbytes < AT_ONCE_BYTES:
         # A copy, for the host's own array may be a read-only memory map.
         return torch.from_numpy(np.array(plain)).to(device)
-    return Uploader(device).upload(plain)
+    return Uploader(device, chunk_bytes(plain.nbytes)).upload(plain)
 
 
 class Uploader:
@@ -36,19 +35,15 @@ class Uploader:
 
     Args:
         device: a CUDA device.
-        chunk_bytes: the size of a buffer.
+        size: of a buffer, in bytes.
         fillers: how many threads fill one.
     """
 
-    def __init__(
-        self, device: torch.device, chunk_bytes: int = CHUNK_BYTES, fillers: int | None = None
-    ) -> None:
+    def __init__(self, device: torch.device, size: int, fillers: int = FILLERS) -> None:
         self._device = device
         self._stream: Any = torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
-        self._fillers = fillers or min(FILLERS, os.cpu_count() or 1)
-        self.buffers = [
-            torch.empty(chunk_bytes, dtype=torch.uint8, pin_memory=True) for _ in range(2)
-        ]
+        self._fillers = fillers
+        self.buffers = [torch.empty(size, dtype=torch.uint8, pin_memory=True) for _ in range(2)]
 
     def upload(self, array: NDArray[Any]) -> Tensor:
         """One contiguous array; see :func:`to_device`."""

@@ -7,7 +7,7 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
-from beamsieve_backends.two_buffers import send
+from beamsieve_backends.two_buffers import CHUNK_BYTES, chunk_bytes, send
 
 
 @pytest.mark.parametrize(("size", "fillers"), [(64, 1), (1000, 3), (1 << 20, 4)])
@@ -33,3 +33,10 @@ def test_every_byte_arrives_though_copies_are_late(size: int, fillers: int) -> N
     for wait in late:
         wait()
     assert np.array_equal(arrived, octets)
+
+
+@pytest.mark.parametrize("count", [1 << 20, 30_000_000, 400_000_000, 1 << 33])
+def test_an_array_takes_several_turns_unless_it_is_small(count: int) -> None:
+    size = chunk_bytes(count)
+    assert size <= CHUNK_BYTES
+    assert count < 8 << 20 or count >= 4 * size

@@ -5,7 +5,6 @@ The copies run on a stream of their own, so that a decode beside them goes on.
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable
 from typing import Any
 
@@ -13,7 +12,7 @@ import cupy
 import numpy as np
 from numpy.typing import NDArray
 
-from beamsieve_backends.two_buffers import AT_ONCE_BYTES, CHUNK_BYTES, FILLERS, send
+from beamsieve_backends.two_buffers import AT_ONCE_BYTES, FILLERS, chunk_bytes, send
 
 
 def to_device(array: NDArray[Any]) -> Any:
@@ -33,7 +32,7 @@ def to_device(array: NDArray[Any]) -> Any:
     freed = cupy.cuda.Event(disable_timing=True)
     freed.record(cupy.cuda.get_current_stream())
     stream.wait_event(freed)
-    size = min(CHUNK_BYTES, plain.nbytes)
+    size = chunk_bytes(plain.nbytes)
     memory = [cupy.cuda.alloc_pinned_memory(size) for _ in range(2)]
     buffers = [np.frombuffer(pinned, np.uint8, size) for pinned in memory]
 
@@ -47,6 +46,6 @@ def to_device(array: NDArray[Any]) -> Any:
         wait: Callable[[], object] = event.synchronize
         return wait
 
-    send(plain.reshape(-1).view(np.uint8), buffers, copy, min(FILLERS, os.cpu_count() or 1))
+    send(plain.reshape(-1).view(np.uint8), buffers, copy, FILLERS)
     stream.synchronize()
     return found
