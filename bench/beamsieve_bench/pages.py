@@ -77,6 +77,19 @@ def matrix_section(path: Path, run: Run) -> str:
     )
 
 
+def torch_section(path: Path) -> str:
+    """The stage benchmark of the torch backend on a GPU, in a sentence."""
+    found = json.loads(path.read_text("utf-8"))
+    ours, *others = found["times"]
+    beside = "; ".join(f"{one['name']} {one['median']:.2f}" for one in others)
+    return (
+        f"The torch backend by `beamsieve bench stage`, host included, on {found['items']:,} "
+        f"semantic IDs of {found['length']} levels, V {found['vocabulary']}, {found['batch']} × "
+        f"{found['beams']} beams, {found['dtype']}, {found['device']}, commit {found['commit']}: "
+        f"{ours['median']:.2f} ms (p20 {ours['p20']:.2f}, p80 {ours['p80']:.2f}); {beside}."
+    )
+
+
 def targeting_section(folder: Path) -> str:
     """What full targeting adds to a search on the GPU."""
     lines = [
@@ -134,6 +147,7 @@ def page() -> str:
     sections = "\n\n".join(matrix_section(path, run) for path, run in runs())
     for marker, made in (
         ("{stage}", stage_table([*stage_files(RESULTS), *torch_cells(runs())])),
+        ("{torch}", torch_section(RESULTS / "stage" / "torch-h200.json")),
         ("{matrix}", sections or "No run is in the repository yet."),
         ("{targeting}", targeting_section(RESULTS)),
         ("{index}", index_section(RESULTS)),
