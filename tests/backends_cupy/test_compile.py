@@ -16,6 +16,7 @@ from beamsieve_conformance.compile_check import (
 SHARED = (
     "common.cuh",
     "select.cuh",
+    "bound.cuh",
     "table.cuh",
     "step.cuh",
     "slots.cuh",

@@ -44,6 +44,7 @@ class CupyBackend(Backend):
     kernel_sources: ClassVar[tuple[str, ...]] = (
         "cupy_raw/kernels/common.cuh",
         "cupy_raw/kernels/select.cuh",
+        "cupy_raw/kernels/bound.cuh",
         "cupy_raw/kernels/table.cuh",
         "cupy_raw/kernels/step.cuh",
         "cupy_raw/kernels/score_rows.cu",

@@ -6,7 +6,7 @@ from functools import cache
 from pathlib import Path
 
 KERNELS = Path(__file__).parent / "kernels"
-SHARED = ("common.cuh", "select.cuh", "table.cuh", "step.cuh")
+SHARED = ("common.cuh", "select.cuh", "bound.cuh", "table.cuh", "step.cuh")
 OWN = {
     "tile_slots": ("slots.cuh",),
     "select_slots": ("slots.cuh",),
