@@ -198,6 +198,11 @@ def statistics(
             at = beam_safe[:, None] * V + column[None, :]
             scored = tl.load(logits + at, mask=exists[:, None] & inside[None, :], other=0.0)
             scored = scored.to(tl.float32)
+            if UPCAST == 0:
+                # A product of nothing, added to: the tile lies in the threads as a product's does.
+                # In the layout of a load, reductions across a reshape read some lanes twice.
+                none = tl.zeros((BLOCK_M, 16), tl.float16)
+                scored = tl.dot(none, tl.zeros((TILE, 16), tl.float16).T, scored)
         else:
             token = tl.where(inside, column, 0)
             scored = tl.zeros((BLOCK_M, TILE), tl.float32)
