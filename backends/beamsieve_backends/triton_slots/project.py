@@ -133,7 +133,7 @@ def _exp_of_difference(x, largest, UPCAST: tl.constexpr):
         return tl.exp(x - largest)
     to_base_2: tl.constexpr = 1.4426950408889634
     return tl.inline_asm_elementwise(
-        "ex2.approx.ftz.f32 $0, $1;", "=f,f", [x * to_base_2 - largest * to_base_2], tl.float32,
+        "ex2.approx.ftz.f32 $0, $1;", "=f,f", [(x - largest) * to_base_2], tl.float32,
         True, 1,
     )  # fmt: skip
 
