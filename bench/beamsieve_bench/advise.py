@@ -22,7 +22,7 @@ from typing import Any
 import torch
 
 import beamsieve as bs
-from beamsieve.registry import list_backends, open_backend
+from beamsieve.registry import BackendSpec, list_backends, open_backend
 from beamsieve_bench.gate import GateError
 from beamsieve_bench.matrix_cells import NORMALIZERS, Cell
 from beamsieve_bench.matrix_contestants import Baselines, backend_contestant, draw_inputs
@@ -66,7 +66,7 @@ class Candidate:
 def configs(named: Sequence[str]) -> tuple[list[str], dict[str, str]]:
     """The config strings to try, and for the backends that cannot be used the reason."""
     if named:
-        return [resolved(one, open_backend(one)[0].device) for one in named], {}
+        return [resolved(one, _own_device(one)) for one in named], {}
     found = list_backends(True)
     usable = [info for info in found if not info.error]
     fast = [info for info in usable if info.name != NOT_FOR_SPEED] or usable
@@ -74,6 +74,12 @@ def configs(named: Sequence[str]) -> tuple[list[str], dict[str, str]]:
         [f"{info.name}:{device}" for info in fast for device in info.devices],
         {info.name: info.error for info in found if info.error},
     )
+
+
+def _own_device(config: str) -> str:
+    """The device that a config string opens on; any for "auto", which is refused in any case."""
+    named = BackendSpec.parse(config).name != "auto"
+    return open_backend(config)[0].device if named else "cpu"
 
 
 def measured(config: str, source: Source, options: argparse.Namespace) -> Candidate:
