@@ -1,10 +1,21 @@
 """What tests of more than one folder need."""
 
 import os
+import signal
 import subprocess
 import sys
+import threading
 
 import pytest
+
+
+@pytest.fixture(scope="session", autouse=True)
+def ctrl_c_is_heard():
+    """A shell starts what it runs in the background with Ctrl-C ignored, and every child of the
+    tests would inherit that, those that are sent Ctrl-C among them."""
+    ignored = signal.getsignal(signal.SIGINT) is signal.SIG_IGN
+    if ignored and threading.current_thread() is threading.main_thread():
+        signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @pytest.fixture

@@ -180,7 +180,7 @@ def test_with_keep_going_a_cell_that_breaks_costs_itself_alone(suite, monkeypatc
 
 
 def test_a_run_that_is_broken_off_leaves_what_it_had(suite, monkeypatch, tmp_path):
-    real = matrix.measure_catalog
+    real = matrix_measure.measure_catalog
 
     def stopped(source: Any, *rest: Any) -> Any:
         if source.name.startswith("uniform"):
