@@ -93,7 +93,9 @@ def test_parts_of_a_stream_meet_within_entries(words: int, monkeypatch: pytest.M
 
 @settings(max_examples=100, deadline=None)
 @given(merges(), st.sampled_from([np.uint8, np.uint16, np.uint32]))
-def test_plain_tokens_are_a_stream_too(drawn: tuple[Merge, int], kind: type) -> None:
+def test_plain_tokens_are_a_stream_too(
+    drawn: tuple[Merge, int], kind: type[np.unsignedinteger]
+) -> None:
     merge, seed = drawn
     random = np.random.default_rng(seed)
     old = random.integers(0, 256, merge.old).astype(kind)
