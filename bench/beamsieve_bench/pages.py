@@ -32,6 +32,8 @@ from beamsieve_bench.pages_stage import (
 
 RESULTS = ROOT / "bench" / "results"
 PAGE = ROOT / "docs" / "benchmarks.md"
+WORTH_A_COLUMN = 4
+"""Cells of the torch backend below which the stage's table has no column for it."""
 
 
 def matrix_section(path: Path, run: Run) -> str:
@@ -70,11 +72,34 @@ def matrix_section(path: Path, run: Run) -> str:
         f"```text\n{example}\n```\n\n"
         f"![The matrix of {path.stem}](figures/matrix-{path.stem}.svg)\n\n"
         + "\n".join(lines)
+        + variants(run)
         + "".join(
             f"\n\n{shown}:\n\n![{shown}](figures/matrix-{path.stem}{ending}.svg)"
             for ending, shown in more_pictures(run)
         )
     )
+
+
+def variants(run: Run) -> str:
+    """Normalizers and targeting, which only backends have, as a table; empty without a sweep."""
+    rows = [
+        row
+        for row in run.rows
+        if row.kind == "backend" and {"normalize", "share"} & set(row.sweeps)
+    ]
+    if not rows:
+        return ""
+    names = list(dict.fromkeys(row.contestant for row in rows))
+    times = {((row.normalize, row.share), row.contestant): row.p50 for row in rows}
+    lines = [line(["normalize", "eligible", *names]), line(["---"] + ["---:"] * (len(names) + 1))]
+    for normalize, share in dict.fromkeys(way for way, _ in times):
+        found = [times.get(((normalize, share), name)) for name in names]
+        eligible = "no targeting" if share is None else f"{share:.0%}"
+        cells = ["–" if time is None else f"{time:.3g}" for time in found]
+        lines.append(line([normalize, eligible, *cells]))
+    one = rows[0]
+    where = f"`{one.workload}` {one.batch} × {one.width}, {one.dtype}"
+    return f"\n\nNormalizers, and targeting by bits, {where}:\n\n" + "\n".join(lines)
 
 
 def torch_section(path: Path) -> str:
@@ -138,15 +163,17 @@ def index_section(folder: Path) -> str:
 
 def runs() -> list[tuple[Path, Run]]:
     """The runs of the matrix that the repository holds."""
-    return [(path, Run.read(path)) for path in sorted((RESULTS / "matrix").glob("*.json"))]
+    found = [(path, Run.read(path)) for path in sorted((RESULTS / "matrix").glob("*.json"))]
+    return sorted(found, key=lambda one: one[1].machine["device"] == "cpu")  # GPUs first
 
 
 def page() -> str:
     """The whole page."""
     text = (Path(__file__).parent / "benchmarks_page.md").read_text("utf-8")
+    torchs = [one for one in torch_cells(runs()) if len(one.cells) >= WORTH_A_COLUMN]
     sections = "\n\n".join(matrix_section(path, run) for path, run in runs())
     for marker, made in (
-        ("{stage}", stage_table([*stage_files(RESULTS), *torch_cells(runs())])),
+        ("{stage}", stage_table([*stage_files(RESULTS), *torchs])),
         ("{torch}", torch_section(RESULTS / "stage" / "torch-h200.json")),
         ("{matrix}", sections or "No run is in the repository yet."),
         ("{targeting}", targeting_section(RESULTS)),
