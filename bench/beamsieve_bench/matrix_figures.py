@@ -184,7 +184,13 @@ AXES = {
 
 def scaling(rows: Sequence[Row]) -> Figure:
     """p50 with the band from p20 to p80 over V, N, batch and width, all axes logarithmic."""
-    sweeps = [sweep for sweep in AXES if any(sweep in row.sweeps for row in rows)]
+    places = {
+        sweep: {value(row) for row in rows if sweep in row.sweeps}  # type: ignore[no-untyped-call]
+        for sweep, (_, value) in AXES.items()
+    }
+    measured = [sweep for sweep in AXES if places[sweep]]
+    # One point is no line; what else there is of a sweep may have been left for want of time.
+    sweeps = [sweep for sweep in measured if len(places[sweep]) > 1] or measured
     figure = Figure(figsize=(9.2, 3.0 * math.ceil(len(sweeps) / 2) + 0.5), layout="constrained")
     panels = figure.subplots(math.ceil(len(sweeps) / 2), 2, squeeze=False).flatten()
     for axes in panels[len(sweeps) :]:
@@ -210,7 +216,12 @@ def scaling(rows: Sequence[Row]) -> Figure:
         axes.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
         axes.yaxis.set_major_formatter("{x:g}")
         axes.minorticks_off()
-    handles, labels = panels[0].get_legend_handles_labels()
+    found = [
+        pair for axes in panels for pair in zip(*axes.get_legend_handles_labels(), strict=True)
+    ]
+    named = {label: handle for handle, label in reversed(found)}
+    labels = [name for name in by_contestant(rows) if name in named]
+    handles = [named[name] for name in labels]
     figure.legend(handles, labels, loc="outside lower center", ncols=min(4, len(labels)))
     return figure
 

@@ -67,7 +67,7 @@ def report(run: Run) -> str:
             _section(
                 "Where the time goes",
                 "Filter, project and select of each step. A backend is taken apart into its two "
-                "halves; the line is its step in one, which is what it runs. All of these are plain "
+                "halves; the line is its step in one, which is what it runs. All these are plain "
                 "calls: where a half waits for the device, as torch's and Triton's do, the host's "
                 "time is in the bars and in the line, and more than in the matrix, whose times are "
                 "replays.",
