@@ -341,6 +341,16 @@ def an_index(index: Any) -> None:
         )
 
 
+def a_plan(plan: Any) -> None:
+    """Refuse what is no plan."""
+    from beamsieve.plan import Plan
+
+    if not isinstance(plan, Plan):
+        raise InputError(
+            f"plan is a {type(plan).__name__}; give what warm_up returned or Plan.load read."
+        )
+
+
 def a_request_list(requests: Any) -> None:
     """Refuse what is no list of requests."""
     if isinstance(requests, (str, bytes, Mapping)) or not (

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import threading
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -17,6 +18,8 @@ from beamsieve.plan import Plan, planned, refuse_misfit
 from beamsieve.registry import open_backend
 from beamsieve.results import RequestHits, hits_of_beams
 from beamsieve.warmup import measured_plan
+
+logger = logging.getLogger("beamsieve")
 
 Score = Callable[[int, Beams], Any]
 """``score(step, beams)``: for the step about to be decoded, counted from 1, the logits, or
@@ -100,22 +103,33 @@ class Engine:
         """What the backend can do on this device."""
         return self._backend.capabilities
 
-    def replace(self, index: Index) -> None:
+    def replace(self, index: Index, plan: Plan | None = None) -> None:
         """Go over to another index.
 
         Searches that have begun end on the index that they began on, and say which
-        (``beams.fingerprint``); a plan for the old index is dropped. Both indexes are on the
-        device until the last of those searches is dropped, and the old one's memory is freed then.
-        Going back is another ``replace``.
+        (``beams.fingerprint``). Both indexes are on the device until the last of those searches is
+        dropped, and the old one's memory is freed then. Going back is another ``replace``.
+
+        Args:
+            index: the new one.
+            plan: what ``warm_up`` measured for it, on another engine of this device. A plan of the
+                old index does not fit the new one: without a plan of its own the backend chooses
+                for every step, until ``warm_up`` or ``use_plan``; the log says so.
 
         Raises:
             BackendError: the backend cannot serve the new index, or the device has no room for it
                 beside the old one, which stays.
-            InputError: no index; the old one stays.
+            InputError: no index, or a plan for another device, index or normalizer; the old index
+                and its plan stay.
         """
         checks.an_index(index)
-        loaded = load(self._backend, index, self.normalize)
+        if plan is not None:
+            checks.a_plan(plan)
+            refuse_misfit(plan, self._backend, index, self.normalize)
+        loaded = replace(load(self._backend, index, self.normalize), plan=plan)
         with self._changes:
+            if self._loaded.plan is not None and plan is None:
+                logger.info("the plan was the old index's; warm_up measures one for the new index")
             self._loaded = loaded
             self._graphs.keep_only(loaded.tables)
 
@@ -128,10 +142,7 @@ class Engine:
         Raises:
             InputError: no plan, or the plan was measured for another device, index or normalizer.
         """
-        if not isinstance(plan, Plan):
-            raise InputError(
-                f"plan is a {type(plan).__name__}; give what warm_up returned or Plan.load read."
-            )
+        checks.a_plan(plan)
         with self._changes:
             loaded = self._loaded
             refuse_misfit(plan, self._backend, loaded.index, self.normalize)

@@ -201,6 +201,27 @@ class TestPlan:
         again = bs.Engine(index, backend="torch:cpu", plan=loaded)
         assert again.plan == plan
 
+    def test_an_index_is_replaced_with_its_own_plan_or_without_one(
+        self, engine, heads, index, caplog
+    ):
+        old = engine.warm_up(batch=2, widths=[3, 3, 3], head=heads, repeats=1)
+        new = other_index()
+        with pytest.raises(bs.InputError, match="index"):
+            engine.replace(new, plan=old)
+        with pytest.raises(bs.InputError, match=r"Plan\.load"):
+            engine.replace(new, plan="full")
+        assert engine.index is index
+        assert engine.plan == old
+        beside = bs.Engine(new, backend="torch:cpu")
+        plan = beside.warm_up(batch=2, widths=[3, 3, 3], head=heads, repeats=1)
+        engine.replace(new, plan=plan)
+        assert engine.index is new
+        assert engine.plan == plan
+        with caplog.at_level("INFO", logger="beamsieve"):
+            engine.replace(index)
+        assert engine.plan is None
+        assert "warm_up" in caplog.text
+
     def test_a_plan_for_something_else_is_refused(self, engine, heads, index):
         plan = engine.warm_up(batch=2, widths=[3, 3, 3], head=heads, repeats=1)
         with pytest.raises(bs.InputError, match="measured for the index"):
