@@ -102,7 +102,7 @@ def check_independent(
     """One request alone, first, in the middle and last among its neighbours."""
     variable_length = subject.capabilities.variable_length
     world = mixed_catalog(variable_length)
-    for prefix in ((4,), (0,)):  # a hub row, and a row with one child
+    for prefix in ((4,), (2,), (0,)):  # a hub row, one between, and a row with one child
         mine = asks(7, world, prefix)
         alone = search(subject, world, [mine], normalize, hidden)
         crowd = others(world, neighbours, variable_length)
