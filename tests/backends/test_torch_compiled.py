@@ -273,12 +273,12 @@ class TestKept:
         monkeypatch.delenv("NUMBA_CACHE_DIR", raising=False)
         monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
         monkeypatch.setattr(sys, "platform", "linux")
-        before = numba.config.CACHE_DIR
+        before = numba.config.CACHE_DIR  # pyright: ignore[reportAttributeAccessIssue]
         assert toolchain.compiled()(_one_more)(3) == 4
         folder = toolchain.cache_folder()
         assert folder.parent == tmp_path / "beamsieve"
         assert list(folder.rglob("*_one_more*.nbc"))
-        assert before == numba.config.CACHE_DIR
+        assert before == numba.config.CACHE_DIR  # pyright: ignore[reportAttributeAccessIssue]
 
     def test_a_folder_that_is_named_comes_first(self, monkeypatch, tmp_path):
         monkeypatch.setenv("NUMBA_CACHE_DIR", str(tmp_path))

@@ -131,7 +131,7 @@ def _packed(table: StepTable) -> NDArray[np.uint32]:
 def _hash(given: Any) -> bytes:
     """xxh3 of an array's bytes, of bytes, or of what a function makes."""
     made = given() if callable(given) else given
-    held: bytes = xxhash.xxh3_128_digest(_bytes(made) if isinstance(made, np.ndarray) else made)
+    held: bytes = xxhash.xxh3_128_digest(_bytes(made) if isinstance(made, np.ndarray) else made)  # pyright: ignore[reportArgumentType]
     return held
 
 

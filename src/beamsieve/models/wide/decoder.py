@@ -199,7 +199,7 @@ class _OneSearch:
 
     def __exit__(self, *_: object) -> None:
         if self._device.type == "cuda":
-            self._done = torch.cuda.current_stream(self._device).record_event(self._done)
+            self._done = torch.cuda.current_stream(self._device).record_event(self._done)  # pyright: ignore[reportAttributeAccessIssue]
         self._lock.release()
 
 
