@@ -57,9 +57,7 @@ class Unconstrained:
         mark: Mark = unmarked,
     ) -> Decoded:
         """One search; ``hidden[t]`` is [B, M_t, d], ``heads[t]`` [V_t, d]."""
-        batch, device = len(hidden[0]), hidden[0].device
-        tokens = torch.empty((batch, 1, 0), dtype=torch.int64, device=device)
-        scores = torch.zeros((batch, 1), device=device)
+        tokens, scores, _ = begun(hidden)
         for states, head, width in zip(hidden, heads, widths, strict=True):
             scored = log_probabilities(states, head)
             mark("project")
@@ -150,10 +148,7 @@ class ScoreFirstTrie:
         mark: Mark = unmarked,
     ) -> Decoded:
         """One search; ``hidden[t]`` is [B, M_t, d], ``heads[t]`` [V_t, d]."""
-        batch, device = len(hidden[0]), hidden[0].device
-        tokens = torch.empty((batch, 1, 0), dtype=torch.int64, device=device)
-        scores = torch.zeros((batch, 1), device=device)
-        state = torch.zeros((batch, 1), dtype=torch.int64, device=device)
+        tokens, scores, state = begun(hidden)
         for step, (states, head, width) in enumerate(zip(hidden, heads, widths, strict=True)):
             scored = log_probabilities(states, head)
             mark("project")
@@ -192,6 +187,16 @@ class ScoreFirstTrie:
         offered, token = scored.topk(each)
         scores, flat = best(offered, scores, width)
         return scores, flat // each, token.flatten(1).gather(1, flat)
+
+
+def begun(hidden: Sequence[Tensor]) -> tuple[Tensor, Tensor, Tensor]:
+    """What every decode begins with: no tokens, int64 [B, 1, 0], scores of 0, float32 [B, 1], and
+    the root's state, int64 [B, 1].
+    """
+    batch, device = len(hidden[0]), hidden[0].device
+    tokens = torch.empty((batch, 1, 0), dtype=torch.int64, device=device)
+    state = torch.zeros((batch, 1), dtype=torch.int64, device=device)
+    return tokens, torch.zeros((batch, 1), device=device), state
 
 
 def best(offered: Tensor, scores: Tensor, width: int) -> tuple[Tensor, Tensor]:

@@ -25,6 +25,7 @@ from beamsieve_bench.baselines import (
     Decoded,
     Mark,
     Unconstrained,
+    begun,
     best,
     extended,
     log_probabilities,
@@ -63,13 +64,10 @@ class NaiveSelective:
         mark: Mark = unmarked,
     ) -> Decoded:
         """One search; ``hidden[t]`` is [B, M_t, d], ``heads[t]`` [V_t, d]."""
-        batch, device = len(hidden[0]), hidden[0].device
-        tokens = torch.empty((batch, 1, 0), dtype=torch.int64, device=device)
-        scores = torch.zeros((batch, 1), device=device)
-        rows = torch.zeros((batch, 1), dtype=torch.int64, device=device)
+        tokens, scores, rows = begun(hidden)
         for step, (states, head, width) in enumerate(zip(hidden, heads, widths, strict=True)):
             starts, children = self.levels[step]
-            slots = torch.arange(self.widest[step], device=device)
+            slots = torch.arange(self.widest[step], device=rows.device)
             first = starts[rows.flatten()]
             degrees = starts[rows.flatten() + 1] - first
             beam, rank = torch.nonzero(slots < degrees[:, None], as_tuple=True)
@@ -80,10 +78,10 @@ class NaiveSelective:
             mark("project")
             padded = logits.new_full((len(degrees), len(slots)), -torch.inf)
             padded[beam, rank] = logits
-            offered = torch.log_softmax(padded, 1).view(batch, -1, len(slots))
+            offered = torch.log_softmax(padded, 1).view(len(scores), -1, len(slots))
             scores, flat = best(offered, scores, width)
             parent = flat // len(slots)
-            entry = first.view(batch, -1).gather(1, parent) + flat % len(slots)
+            entry = first.view(len(scores), -1).gather(1, parent) + flat % len(slots)
             rows = entry.clamp_(max=len(children) - 1)
             tokens = extended(tokens, parent, children[rows].to(torch.int64))
             mark("select")
@@ -165,10 +163,8 @@ class FlashrecTrie:
         mark: Mark = unmarked,
     ) -> Decoded:
         """One search; ``hidden[t]`` is [B, M_t, d], ``heads[t]`` [V_t, d]."""
-        batch, device = len(hidden[0]), hidden[0].device
-        tokens = torch.empty((batch, 1, 0), dtype=torch.int64, device=device)
-        scores = torch.zeros((batch, 1), device=device)
-        nodes = torch.zeros(batch, dtype=torch.int64, device=device)
+        tokens, scores, state = begun(hidden)
+        batch, nodes = len(state), state[:, 0]
         for step, (states, head, width) in enumerate(zip(hidden, heads, widths, strict=True)):
             scored = log_probabilities(states, head)
             mark("project")
@@ -181,7 +177,7 @@ class FlashrecTrie:
             scores, flat = best(kept.view_as(offered).clone(), scores, width)
             parent = flat // each
             chosen = token.flatten(1).gather(1, flat)
-            above = parent + torch.arange(batch, device=device)[:, None] * states.shape[1]
+            above = parent + torch.arange(batch, device=nodes.device)[:, None] * states.shape[1]
             nodes = self.trie.advance_node_ids(
                 nodes, above.flatten(), (chosen + int(self.offsets[step])).flatten()
             )

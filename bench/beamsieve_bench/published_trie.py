@@ -17,6 +17,7 @@ from beamsieve_bench.baselines import (
     Decoded,
     Mark,
     ScoreFirstTrie,
+    begun,
     best,
     extended,
     log_probabilities,
@@ -48,10 +49,7 @@ class PublishedTrie:
         mark: Mark = unmarked,
     ) -> Decoded:
         """One search; ``hidden[t]`` is [B, M_t, d], ``heads[t]`` [V_t, d]."""
-        batch, device = len(hidden[0]), hidden[0].device
-        tokens = torch.empty((batch, 1, 0), dtype=torch.int64, device=device)
-        scores = torch.zeros((batch, 1), device=device)
-        state = torch.zeros((batch, 1), dtype=torch.int64, device=device)
+        tokens, scores, state = begun(hidden)
         for step, (states, head, width) in enumerate(zip(hidden, heads, widths, strict=True)):
             # "The model's predicted log-probabilities are masked" (README, online masking): the
             # log-softmax of the whole codebook, whatever the constraint.
