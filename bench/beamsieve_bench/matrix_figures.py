@@ -16,6 +16,8 @@ import matplotlib as mpl
 from matplotlib.backends.backend_svg import FigureCanvasSVG
 from matplotlib.colors import TwoSlopeNorm
 from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
+from matplotlib.patches import Patch, Rectangle
 from matplotlib.ticker import LogLocator
 
 from beamsieve_bench.matrix_contestants import BASELINES, SCORE_FIRST, UNCONSTRAINED
@@ -123,7 +125,7 @@ def heat_map(rows: Sequence[Row]) -> Figure:
                 continue
             ratio = 1.0 if yard is None else yard / taken
             fill = colors(norm(max(-4.0, min(4.0, math.log2(ratio)))))
-            axes.add_patch(mpl.patches.Rectangle((x - 0.48, y - 0.46), 0.96, 0.92, color=fill))  # pyright: ignore[reportAttributeAccessIssue]
+            axes.add_patch(Rectangle((x - 0.48, y - 0.46), 0.96, 0.92, color=fill))
             bright = 0.3 * fill[0] + 0.59 * fill[1] + 0.11 * fill[2] > 0.55
             text = f"{taken:.3g} ms" if yard is None else f"{taken:.3g} ms  {ratio:.2g}×"
             axes.text(x, y, text, ha="center", va="center", fontsize=7.5,
@@ -166,11 +168,8 @@ def step_bars(rows: Sequence[Row]) -> Figure:
         axes.set_xlabel("ms")
         axes.tick_params(axis="y", length=0)
         axes.grid(axis="y", visible=False)
-    handles: list[Any] = [
-        mpl.patches.Patch(color=fill, label=phase)
-        for phase, fill in PHASE_COLORS.items()  # pyright: ignore[reportAttributeAccessIssue]
-    ]
-    handles.append(mpl.lines.Line2D([], [], color=INK, lw=1.6, label="the fused step"))  # pyright: ignore[reportAttributeAccessIssue]
+    handles: list[Any] = [Patch(color=fill, label=phase) for phase, fill in PHASE_COLORS.items()]
+    handles.append(Line2D([], [], color=INK, lw=1.6, label="the fused step"))
     figure.legend(handles=handles, loc="outside lower center", ncols=4)
     return figure
 
