@@ -6,6 +6,7 @@ import logging
 import os
 import subprocess
 import sys
+import time
 from dataclasses import replace
 from itertools import pairwise
 
@@ -189,6 +190,19 @@ class TestThreads:
 
         with pytest.raises(ValueError, match="not here"):
             threads.shared(work, np.arange(9), 2)
+
+    def test_an_error_is_raised_when_no_thread_is_at_work_any_more(self):
+        done = []
+
+        def work(begin, end):
+            if begin < 6:
+                raise ValueError(f"not at {begin}")
+            time.sleep(0.05)
+            done.append(begin)
+
+        with pytest.raises(ValueError, match="not at 0"):
+            threads.shared(work, np.arange(10), 3)
+        assert done == [6]
 
     def test_a_larger_pool_takes_over_while_the_smaller_one_is_in_use(self):
         def work(begin, end):

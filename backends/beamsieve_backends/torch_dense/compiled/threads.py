@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import threading
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor, wait
 from itertools import pairwise
 
 import numpy as np
@@ -42,8 +42,9 @@ def shared(work: Callable[[int, int], None], weights: NDArray[np.int64], threads
     try:
         work(*mine)
     finally:
-        for part in waiting:
-            part.result()
+        wait(waiting)  # for all of them, whichever fails: they write what the caller owns
+    for part in waiting:
+        part.result()
 
 
 def _workers(threads: int) -> ThreadPoolExecutor:
