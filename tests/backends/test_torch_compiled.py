@@ -165,6 +165,21 @@ def test_threads_change_no_bit(index, number, monkeypatch):
         assert torch.equal(getattr(found, name), getattr(expected, name)), name
 
 
+@pytest.mark.parametrize(("given", "number"), [("hidden", 2), ("logits", 1)])
+def test_a_given_logit_is_less_work_than_a_product(index, given, number, monkeypatch):
+    monkeypatch.setattr(step, "_WORTH_SHARING", 3000)
+    monkeypatch.setattr(torch, "get_num_threads", lambda: 2)
+    shares = []
+    monkeypatch.setattr(step, "shared", lambda work, weights, count: shares.append(count))
+    inputs = {
+        "hidden": {"hidden": torch.zeros(6, 1, 20), "head": torch.zeros(30, 20)},
+        "logits": {"logits": torch.zeros(6, 1, 30)},
+    }
+    engine = compiled_engine(index)
+    engine.step(engine.begin(6), 5, **inputs[given])
+    assert set(shares) == {number}
+
+
 class TestThreads:
     @pytest.mark.parametrize("weights", [[0, 0], [0, 5], [0, 0, 9, 9], list(range(0, 90, 7))])
     @pytest.mark.parametrize("number", [1, 2, 5])

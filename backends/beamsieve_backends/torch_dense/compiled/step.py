@@ -32,6 +32,8 @@ _HEAD_BYTES = 1 << 19
 _WORTH_SHARING = 1 << 19
 """Numbers of head rows and hidden states that are worth waking one more thread for, which takes up
 to a tenth of a millisecond."""
+_NUMBERS_OF_A_LOGIT = 8
+"""A logit that is given is as much work as so many of these."""
 _REQUESTS_EACH = 4
 """With so many requests for each thread, it does all of its own; else beams are shared, and then
 requests."""
@@ -233,7 +235,8 @@ def _prepared(
             log_sum,
         )
 
-    threads = min(torch.get_num_threads(), 1 + (total + number) * size // _WORTH_SHARING)
+    each = size if inputs.logits is None else _NUMBERS_OF_A_LOGIT
+    threads = min(torch.get_num_threads(), 1 + (total + number) * each // _WORTH_SHARING)
     weighed = Weighed(
         tokens, first, degree, start, own, found, largest, log_sum, kept, kept_start, threads
     )
