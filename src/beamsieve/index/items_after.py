@@ -14,16 +14,12 @@ from beamsieve.catalog.items import ItemIds
 from beamsieve.index.added import Added, joined_items, joined_rules, joined_titles
 from beamsieve.index.build import numbered_by_appearance
 from beamsieve.index.merge import Found, Merge, Steps
+from beamsieve.index.pairs import pairs_of_leaves
 from beamsieve.index.sets import Places, among, ascending
 from beamsieve.targeting.item_rules import ItemRules
 
 if TYPE_CHECKING:
     from beamsieve.index.index import Index
-
-
-def in_front_of(starts: NDArray[np.integer] | None, leaves: Places) -> Places:
-    """The first pair of each leaf."""
-    return leaves if starts is None else starts[leaves].astype(np.int64)
 
 
 def new_pairs(index: Index, removed: Places, known: Places, leaves: Places) -> Places:
@@ -34,8 +30,7 @@ def new_pairs(index: Index, removed: Places, known: Places, leaves: Places) -> P
     asked = np.flatnonzero((leaves >= 0) & (known >= 0))
     counts, held = index.items_of_leaves(leaves[asked])
     owner = np.repeat(asked, counts)
-    first = in_front_of(index.parts.leaf_starts, leaves[asked])
-    pair = np.repeat(first - np.cumsum(counts) + counts, counts) + np.arange(counts.sum())
+    pair = pairs_of_leaves(index.parts.leaf_starts, leaves[asked])[1]
     there = (held == known[owner]) & ~among(pair, removed)
     return np.flatnonzero(~among(np.arange(len(leaves)), owner[there]))
 

@@ -20,6 +20,21 @@ class LeafItems(NamedTuple):
     """Integers [pairs]: positions in ``index.items``; under one leaf, in input order."""
 
 
+def pairs_of_leaves(
+    starts: NDArray[np.integer] | None, leaves: NDArray[np.int64]
+) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """For many leaves: how many pairs each has, and the pairs in turn.
+
+    Args:
+        starts: where each leaf's pairs begin; None where each has one.
+        leaves: int64 [n].
+    """
+    if starts is None:
+        return np.ones(len(leaves), np.int64), leaves
+    pairs, counts = take_runs(starts, leaves)
+    return counts, pairs
+
+
 class Pairs:
     """The (item, semantic ID) pairs, in the order of their leaves.
 
@@ -56,14 +71,7 @@ class Pairs:
 
     def items_of_leaves(self, leaves: ArrayLike) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         """For many leaves: how many items each has (int64 [leaves]), and their numbers in turn."""
-        places = np.asarray(leaves, np.int64).ravel()
-        if self._starts is None:
-            counts, found = np.ones(len(places), np.int64), places
-        else:
-            starts = self._starts[places].astype(np.int64)
-            counts = self._starts[places + 1] - starts
-            ends = np.cumsum(counts)
-            found = np.repeat(starts - ends + counts, counts) + np.arange(counts.sum())
+        counts, found = pairs_of_leaves(self._starts, np.asarray(leaves, np.int64).ravel())
         if self._numbers is not None:
             found = self._numbers[found].astype(np.int64)
         return counts, found

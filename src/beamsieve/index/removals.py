@@ -11,6 +11,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from beamsieve.catalog.matrix import read_rows
 from beamsieve.errors import CatalogError, InputError
+from beamsieve.index.pairs import pairs_of_leaves
 from beamsieve.index.reader import TableReader
 from beamsieve.index.sets import Places, ascending
 
@@ -127,11 +128,7 @@ def _pairs_of_sids(index: Index, sids: ArrayLike, on_missing: OnMissing) -> Plac
         raise InputError(f"remove_sids, row {row}: {read.unreadable[row][1]}.")
     leaves = _leaves_of(index, read.tokens, "remove_sids", on_missing)
     leaves = ascending(leaves[leaves >= 0])
-    if index.parts.leaf_starts is None:
-        return leaves
-    starts = index.parts.leaf_starts
-    counts = starts[leaves + 1] - starts[leaves]
-    return np.repeat(starts[leaves] - np.cumsum(counts) + counts, counts) + np.arange(counts.sum())
+    return pairs_of_leaves(index.parts.leaf_starts, leaves)[1]
 
 
 def _listed_pairs(index: Index, pairs: Catalog, numbers: Places, on_missing: OnMissing) -> Places:
@@ -139,12 +136,10 @@ def _listed_pairs(index: Index, pairs: Catalog, numbers: Places, on_missing: OnM
     leaves = _leaves_of(index, pairs.sids, pairs.source, on_missing)
     if pairs.row_items is not None:
         numbers = numbers[pairs.row_items]
-    counts, held = index.items_of_leaves(np.maximum(leaves, 0))
+    asked = np.maximum(leaves, 0)
+    counts, held = index.items_of_leaves(asked)
     owner = np.repeat(np.arange(len(leaves)), counts)
-    first = np.maximum(leaves, 0)
-    if index.parts.leaf_starts is not None:
-        first = index.parts.leaf_starts[first]
-    place = np.repeat(first - np.cumsum(counts) + counts, counts) + np.arange(counts.sum())
+    place = pairs_of_leaves(index.parts.leaf_starts, asked)[1]
     match = (held == numbers[owner]) & (leaves[owner] >= 0)
     if on_missing == "raise":
         there = np.zeros(len(leaves), np.bool_)

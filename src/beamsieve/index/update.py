@@ -25,7 +25,7 @@ from beamsieve.index.added import (
 )
 from beamsieve.index.build import LayoutChoice, build_parts, forced_layouts, matchers_of
 from beamsieve.index.change import changed_tables
-from beamsieve.index.items_after import ItemsAfter, in_front_of, new_leaf_starts, new_pairs
+from beamsieve.index.items_after import ItemsAfter, new_leaf_starts, new_pairs
 from beamsieve.index.merge import Merge, changes_of, locate
 from beamsieve.index.parts import IndexParts, fingerprints
 from beamsieve.index.reader import TableReader
@@ -143,7 +143,9 @@ def _merged(
 
     leaves = np.where(here, place, -1)[which]
     pairs = new_pairs(index, removed, added.known[added.numbers], leaves)
-    merge = Merge(index.pair_count, removed, in_front_of(starts, place + here)[which[pairs]])
+    behind = place + here
+    first = behind if starts is None else starts[behind].astype(np.int64)
+    merge = Merge(index.pair_count, removed, first[which[pairs]])
     items = ItemsAfter(index, added, merge, pairs)
     tables = changed_tables(readers, changes, forced)
     report("merging", 0, 2)
