@@ -91,11 +91,6 @@ def draw_weights(module: nn.Module) -> None:
             nn.init.normal_(part.weight, std=part.embedding_dim**-0.5)
 
 
-def absent_as_last(codes: Tensor, table: nn.Embedding) -> Tensor:
-    """Codes with -1 (a level that a shorter semantic ID does not have) as the table's last row."""
-    return torch.where(codes < 0, table.num_embeddings - 1, codes)
-
-
 def read_levels(tables: Iterable[nn.Embedding], codes: Tensor) -> Tensor:
     """Embeddings [..., n, d] of the first n levels' codes int64 [..., n], each of its own table.
 

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F  # noqa: N812 - as torch's own documentation names it
 
 from beamsieve.errors import InputError
-from beamsieve.models.layers import Block, Layers, absent_as_last
+from beamsieve.models.layers import Block, Layers, read_levels
 from beamsieve.models.wide.config import WideConfig
 
 
@@ -61,12 +61,9 @@ class HistoryEncoder(Encoder):
 
     def states(self, histories: Tensor) -> Tensor:
         """As the law says; attention is causal."""
-        codes = [
-            embed(absent_as_last(histories[..., level], embed))
-            for level, embed in enumerate(self.item_codes)
-        ]
         scale = self.width**0.5
-        items = self.fuse_out(F.gelu(self.fuse_in(torch.cat(codes, -1) * scale)))
+        joined = read_levels(self.item_codes, histories).flatten(-2) * scale
+        items = self.fuse_out(F.gelu(self.fuse_in(joined)))
         x = torch.cat([self.start.expand(len(items), 1, -1) * scale, items], 1)
         x = self.dropout(x + self.positions.weight[: x.shape[1]] * scale)
         for layer in self.layers:
