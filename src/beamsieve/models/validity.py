@@ -36,13 +36,12 @@ class ValidTokens:
     def __init__(self, sids: ItemSids, device: str | torch.device) -> None:
         spelled = sids.sids
         self._sids = torch.from_numpy(spelled).to(device)
-        # Leaves are in lexicographic order: those of one prefix stand together.
-        same = np.zeros(len(spelled) - 1, np.bool_)
+        # Leaves are in lexicographic order: those of one prefix stand together, of none all.
+        same = np.ones(len(spelled) - 1, np.bool_)
         rows: list[np.ndarray] = []
         self._children: list[Tensor] = []
         for level in range(spelled.shape[1]):
-            new = np.concatenate([[True], ~same if level else np.zeros(len(same), np.bool_)])
-            row = np.cumsum(new) - 1
+            row = np.cumsum(np.concatenate([[True], ~same])) - 1
             rows.append(row)
             token = spelled[:, level]
             same = (spelled[1:, : level + 1] == spelled[:-1, : level + 1]).all(1)
