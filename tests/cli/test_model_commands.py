@@ -119,6 +119,7 @@ def test_histories_may_call_their_columns_otherwise(run, trained, tmp_path):
         (["recommend", "model", "index", "histories.jsonl", "-o", "no/r"], 2, "no"),
         (["recommend", "model", "index", "histories.jsonl", "--free-beams"], 2, "--metrics"),
         (["train", "catalog.csv", "index", "-o", "new"], 1, "history"),
+        (["train", "histories.jsonl", "index", "-o", "new", "--from-teacher"], 2, "no --teacher"),
         (["train", "histories.jsonl", "catalog.csv", "-o", "new"], 1, "no beamsieve index"),
         (["train", "histories.jsonl", "index", "-o", "no/new"], 2, "the folder no"),
         (["train", "histories.jsonl", "index", "-o", "new", "--minutes", "0"], 2, "minutes"),

@@ -99,6 +99,8 @@ def train(
     check_device(device)
     if teacher is None and teacher_share != TrainingSettings.teacher_share:
         raise typer.BadParameter("there is no --teacher to share", param_hint="--teacher-share")
+    if teacher is None and from_teacher:
+        raise typer.BadParameter("there is no --teacher to begin with", param_hint="--from-teacher")
     try:
         config: ModelConfig | WideConfig
         if model == "wide":
