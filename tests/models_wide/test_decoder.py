@@ -100,8 +100,14 @@ def test_what_was_taken_is_said_and_what_cannot_run_is_refused(engine):
         WideDecoder(model, engine, WIDTHS, 7, attention="triton")
     with pytest.raises(InputError, match="attention is 'fast'"):
         WideDecoder(model, engine, WIDTHS, 7, attention="fast")
-    with pytest.raises(InputError, match="sizes are"):
-        WideDecoder(model, engine, WIDTHS, 7, sizes=(4, 1))
+    for sizes, said in [
+        ((4, 1), "sizes are"),
+        ((), "sizes are"),
+        ((0, 1), "a size must be at least 1"),
+        ((1.0, 2), "a size must be an integer"),
+    ]:
+        with pytest.raises(InputError, match=said):
+            WideDecoder(model, engine, WIDTHS, 7, sizes=cast(Any, sizes))
     with pytest.raises(InputError, match="use the index that the model was trained on"):
         WideDecoder(small((5, 7, 9, 5)), engine, WIDTHS, 7)
     reading = reading_of(model, 3)

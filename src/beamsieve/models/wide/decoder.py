@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
+from beamsieve.checks import whole_number
 from beamsieve.errors import InputError
 from beamsieve.models.wide.launch import why_not
 from beamsieve.models.wide.model import Wide
@@ -90,9 +91,9 @@ class WideDecoder:
                 f"The model spells codebooks of {model.codebooks} tokens, the index has "
                 f"{tuple(engine.index.codebooks)}; use the index that the model was trained on."
             )
-        whole = all(isinstance(size, int) for size in sizes)
-        if not sizes or not whole or list(sizes) != sorted(set(sizes)) or sizes[0] < 1:
-            raise InputError(f"sizes are {tuple(sizes)}; give ascending whole numbers from 1.")
+        self.sizes = tuple(whole_number(size, "a size") for size in sizes)
+        if not self.sizes or list(self.sizes) != sorted(set(self.sizes)):
+            raise InputError(f"sizes are {self.sizes}; give ascending whole numbers from 1.")
         device = torch.device(engine.device)
         kernels, why = _kernels(attention, device, dtype)
         if dtype is None and products == "float8":
@@ -103,7 +104,6 @@ class WideDecoder:
         self.engine = engine
         self.widths = tuple(widths)
         self.columns = columns
-        self.sizes = tuple(int(size) for size in sizes)
         self.weights = weights_of(
             model.to(device).eval(), dtype, products=products, kernels=kernels
         )
