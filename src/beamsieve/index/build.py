@@ -21,6 +21,7 @@ from beamsieve.index.parts import IndexParts, fingerprints
 from beamsieve.index.tables import Layout, StepTable
 from beamsieve.targeting.item_rules import ItemRules
 from beamsieve.targeting.matchers import Matchers, Partitions, build_matchers
+from beamsieve.targeting.row_table import numbered_by_appearance
 
 if TYPE_CHECKING:
     from beamsieve.catalog.catalog import Catalog
@@ -113,23 +114,6 @@ def _taken(ids: ItemIds | None, items: NDArray[np.int64], threads: int | None) -
 
     parallel.run(take, parallel.pieces(len(items), 1 << 18), threads)
     return ItemIds.numbered(found)
-
-
-def numbered_by_appearance(
-    items: NDArray[np.int64],
-) -> tuple[NDArray[np.int64], NDArray[np.int64] | None]:
-    """Renumber items by first appearance: old number of each new one, and each row's new number.
-
-    The second is None when every item appears once.
-    """
-    places = np.arange(len(items))
-    first = np.full(int(items.max()) + 1, -1, np.int64)
-    first[items[::-1]] = places[::-1]
-    is_first = first[items] == places
-    if is_first.all():
-        return items, None
-    new = np.cumsum(is_first) - 1
-    return items[is_first], new[first[items]]
 
 
 def forced_layouts(layout: LayoutChoice, length: int) -> list[Layout | None]:

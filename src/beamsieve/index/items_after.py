@@ -12,11 +12,11 @@ from numpy.typing import NDArray
 from beamsieve import parallel
 from beamsieve.catalog.items import ItemIds
 from beamsieve.index.added import Added, joined_items, joined_rules, joined_titles
-from beamsieve.index.build import numbered_by_appearance
 from beamsieve.index.merge import Found, Merge, Steps
 from beamsieve.index.pairs import pairs_of_leaves
 from beamsieve.index.sets import Places, among, ascending
 from beamsieve.targeting.item_rules import ItemRules
+from beamsieve.targeting.row_table import numbered_by_appearance
 
 if TYPE_CHECKING:
     from beamsieve.index.index import Index

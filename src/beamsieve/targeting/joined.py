@@ -6,8 +6,6 @@ of the joined items gives the very arrays that reading their rules would give.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
@@ -15,7 +13,7 @@ from numpy.typing import NDArray
 from beamsieve.catalog.items import pc
 from beamsieve.targeting.attributes import RowLayout
 from beamsieve.targeting.item_rules import BloomRules, ItemRules, take_runs
-from beamsieve.targeting.row_table import RowTable, distinct_rows
+from beamsieve.targeting.row_table import RowTable, distinct_rows, numbered_by_appearance
 
 Numbers = NDArray[np.int64]
 
@@ -31,14 +29,9 @@ class JoinedRules:
     def __init__(self, one: ItemRules, more: ItemRules | None) -> None:
         more = more or _of_no_items(one)
         self._layout: RowLayout = one.layout
-        rows = np.concatenate([one.bits.rows, more.bits.rows])
-        # Whether two rows are equal; each has words, or none has.
-        same = distinct_rows(rows).index.astype(np.int64)
-        self._rows = rows
-        self._row = np.concatenate(
-            [same[one.bits.index], same[more.bits.index + len(one.bits.rows)]]
-        )
-        self._first_row = np.unique(same, return_index=True)[1]
+        same = distinct_rows(np.concatenate([one.bits.rows, more.bits.rows]))
+        rows = np.concatenate([one.bits.index, more.bits.index + len(one.bits.rows)])
+        self._rows, self._row = same.rows, same.index[rows]
         self._blooms = [_join(a, b) for a, b in zip(one.blooms, more.blooms, strict=True)]
 
     def differ(self, items: Numbers, others: Numbers) -> NDArray[np.bool_]:
@@ -50,11 +43,8 @@ class JoinedRules:
 
     def take(self, items: Numbers) -> ItemRules:
         """The rules of these items, renumbered in this order."""
-        if self._rows.shape[1]:
-            order, index = numbered_by_appearance(self._row[items], len(self._first_row))
-            bits = RowTable(self._rows[self._first_row[order]], index)
-        else:
-            bits = RowTable(self._rows[:1], np.zeros(len(items), np.int32))
+        order, index = _numbered(self._row[items])
+        bits = RowTable(self._rows[order], index)
         return ItemRules(self._layout, bits, tuple(_take(one, items) for one in self._blooms))
 
 
@@ -66,54 +56,34 @@ def _of_no_items(like: ItemRules) -> ItemRules:
     return ItemRules(like.layout, RowTable(like.bits.rows[:0], none), blooms)
 
 
-@dataclass(frozen=True)
-class _Joined:
-    """The rules on one Bloom attribute; see :class:`BloomRules`."""
-
-    set_of_item: Numbers
-    kinds: NDArray[np.int8]
-    starts: NDArray[np.int64]
-    codes: NDArray[np.int64]
-    forms: pa.Array
+def _numbered(values: NDArray[np.int32]) -> tuple[NDArray[np.int32], NDArray[np.int32]]:
+    """The values in the order in which they first appear; and where in it each place's value is."""
+    order, number = numbered_by_appearance(values)
+    return order, (np.arange(len(values)) if number is None else number).astype(np.int32)
 
 
-def numbered_by_appearance(
-    values: NDArray[np.integer], count: int
-) -> tuple[Numbers, NDArray[np.int32]]:
-    """The values (below ``count``) in the order in which they first appear; and for each place of
-    ``values``, where its value is in that order.
-    """
-    first = np.full(count, len(values), np.int64)
-    first[values[::-1]] = np.arange(len(values) - 1, -1, -1)
-    used = np.flatnonzero(first < len(values))
-    order = used[np.argsort(first[used])]
-    number = np.empty(count, np.int32)
-    number[order] = np.arange(len(order), dtype=np.int32)
-    return order, number[values]
-
-
-def _join(one: BloomRules, more: BloomRules) -> _Joined:
+def _join(one: BloomRules, more: BloomRules) -> BloomRules:
     known = pc.index_in(more.forms, one.forms)
     is_new = np.asarray(known.is_null())
-    code = known.fill_null(0).to_numpy().astype(np.int64)
+    code = known.fill_null(0).to_numpy().astype(np.int32)
     code[is_new] = len(one.forms) + np.arange(int(is_new.sum()))
     forms = pa.concat_arrays([one.forms, more.forms.filter(pa.array(is_new))])
-    codes = np.concatenate([one.codes.astype(np.int64), code[more.codes]])
+    codes = np.concatenate([one.codes, code[more.codes]])
     starts = np.concatenate([one.starts, more.starts[1:] + one.starts[-1]])
     kinds = np.concatenate([one.kinds, more.kinds])
     number = _equal_sets(kinds, starts, codes, len(one.kinds))
-    more_sets = number[more.set_of_item]
-    return _Joined(
-        np.concatenate([one.set_of_item.astype(np.int64), more_sets]), kinds, starts, codes, forms
-    )
+    set_of_item = np.concatenate([one.set_of_item, number[more.set_of_item]])
+    return BloomRules(set_of_item, kinds, starts, codes, forms)
 
 
-def _equal_sets(kinds: NDArray[np.int8], starts: Numbers, codes: Numbers, count: int) -> Numbers:
+def _equal_sets(
+    kinds: NDArray[np.int8], starts: Numbers, codes: NDArray[np.int32], count: int
+) -> NDArray[np.int32]:
     """For each set from ``count`` on: the equal one before that, or itself. Both lots are distinct.
 
     The values of a set stand in one order, so equal sets have equal runs of codes.
     """
-    mixed = (codes + 1).astype(np.uint64) * np.uint64(0x9E3779B97F4A7C15)
+    mixed = (codes.astype(np.uint64) + np.uint64(1)) * np.uint64(0x9E3779B97F4A7C15)
     mixed ^= mixed >> np.uint64(29)
     before = np.concatenate([np.zeros(1, np.uint64), np.cumsum(mixed * mixed, dtype=np.uint64)])
     keys = before[starts[1:]] - before[starts[:-1]] + kinds.astype(np.uint64)
@@ -121,7 +91,7 @@ def _equal_sets(kinds: NDArray[np.int8], starts: Numbers, codes: Numbers, count:
     ordered = keys[:count][order]
     first = np.searchsorted(ordered, keys[count:])
     last = np.searchsorted(ordered, keys[count:], side="right")
-    number = np.arange(count, len(kinds))
+    number = np.arange(count, len(kinds), dtype=np.int32)
     for place in np.flatnonzero(first < last).tolist():
         own = count + place
         for other in order[first[place] : last[place]].tolist():
@@ -132,10 +102,10 @@ def _equal_sets(kinds: NDArray[np.int8], starts: Numbers, codes: Numbers, count:
     return number
 
 
-def _take(joined: _Joined, items: Numbers) -> BloomRules:
-    sets, set_of_item = numbered_by_appearance(joined.set_of_item[items], len(joined.kinds))
+def _take(joined: BloomRules, items: Numbers) -> BloomRules:
+    sets, set_of_item = _numbered(joined.set_of_item[items])
     members, lengths = take_runs(joined.starts, sets)
-    forms, codes = numbered_by_appearance(joined.codes[members], len(joined.forms))
+    forms, codes = _numbered(joined.codes[members])
     return BloomRules(
         set_of_item,
         joined.kinds[sets],

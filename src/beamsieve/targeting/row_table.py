@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
+
+Integer = TypeVar("Integer", bound=np.integer)
 
 _MIX = (
     (np.uint64(30), np.uint64(0xBF58476D1CE4E5B9)),
@@ -62,6 +65,24 @@ def distinct_rows(rows: NDArray[np.uint64]) -> RowTable:
     number = np.empty(len(first), np.int32)
     number[by_appearance] = np.arange(len(first), dtype=np.int32)
     return RowTable(rows[first[by_appearance]], number[place])
+
+
+def numbered_by_appearance(
+    values: NDArray[Integer],
+) -> tuple[NDArray[Integer], NDArray[np.int64] | None]:
+    """Renumber values (none below 0) by first appearance: the old number of each new one, and for
+    each place of ``values`` its new one.
+
+    The second is None when every value appears once.
+    """
+    places = np.arange(len(values))
+    first = np.full(int(values.max(initial=-1)) + 1, -1, np.int64)
+    first[values[::-1]] = places[::-1]
+    is_first = first[values] == places
+    if is_first.all():
+        return values, None
+    new = np.cumsum(is_first) - 1
+    return values[is_first], new[first[values]]
 
 
 def _groups(keys: NDArray[np.uint64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
