@@ -62,9 +62,7 @@ def encode_starts(starts: NDArray[np.integer], kind: str | None = None) -> RowSt
         plain = starts.astype(starts_dtype(entries), copy=False)
         return RowStarts(rows, entries, plain, candidates=candidates)
     block, gap = int(kind.removeprefix("sampled/")), _gap(starts)
-    bits = np.zeros(bit_words(rows, entries, gap), np.uint64)
-    for first in range(0, len(bits), CHUNK_WORDS):
-        fill_bits(starts, gap, bits, first, first + CHUNK_WORDS)
+    bits = start_bits(starts, gap)
     samples, exceptions = sampled_places(starts, block, gap)
     return RowStarts(
         rows,
@@ -81,6 +79,14 @@ def encode_starts(starts: NDArray[np.integer], kind: str | None = None) -> RowSt
 def bit_words(rows: int, entries: int, gap: int) -> int:
     """How many words the bits of a sampled table take."""
     return -(-(entries + gap * rows + 1) // WORD) + PADDING
+
+
+def start_bits(starts: NDArray[np.integer], gap: int) -> NDArray[np.uint64]:
+    """The bits of a sampled table with these starts, integers [rows + 1]."""
+    bits = np.zeros(bit_words(len(starts) - 1, int(starts[-1]), gap), np.uint64)
+    for first in range(0, len(bits), CHUNK_WORDS):
+        fill_bits(starts, gap, bits, first, first + CHUNK_WORDS)
+    return bits
 
 
 def fill_bits(

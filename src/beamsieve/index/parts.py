@@ -13,9 +13,9 @@ from numpy.typing import NDArray
 
 from beamsieve import parallel
 from beamsieve.catalog.items import ItemIds
-from beamsieve.index.encode import bit_words, fill_bits
+from beamsieve.index.encode import bit_words, start_bits
 from beamsieve.index.layouts import dense_bitmap
-from beamsieve.index.starts import CHUNK_WORDS, RowStarts, starts_dtype
+from beamsieve.index.starts import RowStarts, starts_dtype
 from beamsieve.index.tables import StepTable, best_layout, token_candidates
 from beamsieve.index.tokens import pack_tokens, packed_words
 from beamsieve.targeting.item_rules import ItemRules
@@ -110,11 +110,7 @@ def _plain_form(table: StepTable) -> list[Any]:
 
 
 def _bits(starts: RowStarts, gap: int) -> NDArray[np.uint64]:
-    plain = starts.all()
-    bits = np.zeros(bit_words(starts.rows, starts.entries, gap), np.uint64)
-    for first in range(0, len(bits), CHUNK_WORDS):
-        fill_bits(plain, gap, bits, first, first + CHUNK_WORDS)
-    return bits
+    return start_bits(starts.all(), gap)
 
 
 def _bitmap(table: StepTable) -> NDArray[np.uint64]:

@@ -7,9 +7,8 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
-from beamsieve import parallel
 from beamsieve.index.bits import next_set_bit
-from beamsieve.index.encode import bit_words, fill_bits
+from beamsieve.index.encode import start_bits
 from beamsieve.index.sets import Places
 from beamsieve.index.starts import WORD
 from beamsieve.index.tables import GROUP, StepTable
@@ -33,13 +32,7 @@ class TableReader:
     def start_bits(self) -> NDArray[np.uint64]:
         """The bits of the row starts, as the kind sampled holds them."""
         starts = self.table.starts
-        if starts.bits is not None:
-            return starts.bits
-        plain = starts.all()
-        bits = np.zeros(bit_words(starts.rows, starts.entries, 0), np.uint64)
-        for first, last in parallel.blocks(0, len(bits), parallel.block_rows() // WORD):
-            fill_bits(plain, 0, bits, first, last)
-        return bits
+        return start_bits(starts.all(), 0) if starts.bits is None else starts.bits
 
     @cached_property
     def _rows_before(self) -> Places:
