@@ -13,6 +13,7 @@ from beamsieve.index.encode import (
     bit_words,
     encode_starts,
     fill_bits,
+    start_bits,
     start_candidates,
 )
 from beamsieve.index.listing import Listing
@@ -232,3 +233,11 @@ def test_starts_from_their_bits_are_those_from_a_list(
         held = listing.starts.arrays[name]
         assert held.dtype == array.dtype
         assert held.tolist() == array.tolist()
+
+
+@pytest.mark.parametrize("kind", [np.int8, np.uint8])
+def test_the_last_start_may_be_the_largest_number_of_its_type(kind: type[np.integer]) -> None:
+    starts = np.array([0, 5, np.iinfo(kind).max], kind)
+    bits = start_bits(starts, 0)
+    assert bits.tolist() == start_bits(starts.astype(np.int64), 0).tolist()
+    assert np.bitwise_count(bits).sum() == len(starts)

@@ -110,7 +110,8 @@ def fill_bits(
 def _rows_before(starts: NDArray[np.integer], gap: int, place: int) -> int:
     """How many rows have their place before this one."""
     if not gap:
-        place = min(place, np.iinfo(starts.dtype).max)
+        if place > np.iinfo(starts.dtype).max:
+            return len(starts)
         return int(np.searchsorted(starts, starts.dtype.type(place)))
     low, high = 0, len(starts)  # by bisection, as places are not stored
     while low < high:
