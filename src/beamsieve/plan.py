@@ -76,7 +76,8 @@ class Plan:
                 raise ValueError("lists of unequal length")
             if not set(plan.steps) <= set(get_args(Projection)):
                 raise ValueError("an unknown projection")
-            if not all(type(number) is int for number in (plan.hidden_size, *plan.widths)):
+            sizes = (plan.hidden_size, plan.batch, plan.start, *plan.widths)
+            if not all(type(number) is int for number in sizes):
                 raise ValueError("a size that is no whole number")
         except (OSError, ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
             raise InputError(

@@ -247,7 +247,9 @@ class TestPlan:
         with pytest.raises(bs.InputError, match="run warm_up and save again"):
             bs.Plan.load(path)
 
-    @pytest.mark.parametrize("change", [{"hidden_size": "16"}, {"widths": [3, 3.5, 3]}])
+    @pytest.mark.parametrize(
+        "change", [{"hidden_size": "16"}, {"start": "0"}, {"batch": None}, {"widths": [3, 3.5, 3]}]
+    )
     def test_a_plan_whose_sizes_are_no_numbers(self, engine, heads, tmp_path, change):
         path = tmp_path / "plan.json"
         engine.warm_up(batch=1, widths=[3, 3, 3], head=heads, repeats=1).save(path)
