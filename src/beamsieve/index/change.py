@@ -25,8 +25,6 @@ from beamsieve.index.starts import WORD, RowStarts
 from beamsieve.index.tables import Layout, StepTable, best_layout, token_candidates
 from beamsieve.index.tokens import packed_words, token_bits, token_dtype
 
-Steps = Iterator[list[parallel.Job]]
-
 
 class ChangedTable:
     """A table after a change.
@@ -58,7 +56,7 @@ class ChangedTable:
             self._rows, self._entries, self._old.vocabulary
         )
 
-    def steps(self) -> Steps:
+    def steps(self) -> Iterator[list[parallel.Job]]:
         """What is to be done, for :func:`beamsieve.parallel.side_by_side`."""
         old, vocabulary = self._old, self._old.vocabulary
         starts: RowStarts | None = None

@@ -31,7 +31,7 @@ class Listing:
         widest: the most entries of any row, if that is known.
 
     Attributes:
-        starts: the row starts, once the jobs of :meth:`jobs` are done.
+        starts: the row starts, once :meth:`steps` has ended.
         widest: the most entries of any row, then.
     """
 

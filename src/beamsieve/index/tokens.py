@@ -22,8 +22,8 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from beamsieve import parallel
+from beamsieve.index.starts import WORD
 
-WORD = 64
 _CHUNK = 1 << 16
 _BLOCKS = 8
 _GROUP = 32

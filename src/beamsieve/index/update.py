@@ -63,7 +63,7 @@ def updated_parts(
     return _merged(index, removed, added, layout, threads, report)
 
 
-def partitions_of(index: Index) -> Partitions:
+def _partitions_of(index: Index) -> Partitions:
     """Into how many parts the index's matchers are dealt."""
     return Partitions() if index.matchers is None else index.matchers.partitions
 
@@ -104,7 +104,7 @@ def _built_anew(
     if catalog.row_items is not None:
         first = np.unique(catalog.row_items, return_index=True)[1]
     rules_of = None if rules is None else lambda items: rules.take(numbers[first[items]])
-    return build_parts(catalog, layout, partitions_of(index), progress, threads, rules_of)
+    return build_parts(catalog, layout, _partitions_of(index), progress, threads, rules_of)
 
 
 def _merged(
@@ -166,7 +166,7 @@ def _merged(
         leaf_numbers=items.leaf_numbers,
         titles=items.titles,
         item_rules=items.rules,
-        matchers=matchers_of(items.rules, leaf_items, finished, partitions_of(index)),
+        matchers=matchers_of(items.rules, leaf_items, finished, _partitions_of(index)),
     )
     prints = fingerprints(made, threads)
     report("merging", 2, 2)
