@@ -36,12 +36,10 @@ RULES: list[Any] = [
 def build(
     pairs: list[Pair],
     codebooks: list[int],
-    titles: bool,
-    end_token: bool,
-    rules: list[int] | None = None,
     dynamic: tuple[float, int] | None = None,
+    **options: Any,
 ) -> Index:
-    return Index.build(catalog_of(pairs, codebooks, titles, end_token, rules), dynamic=dynamic)
+    return Index.build(catalog_of(pairs, codebooks, **options), dynamic=dynamic)
 
 
 def catalog_of(
@@ -50,7 +48,6 @@ def catalog_of(
     titles: bool,
     end_token: bool,
     rules: list[int] | None = None,
-    dynamic: tuple[float, int] | None = None,
 ) -> Catalog:
     """``rules`` say which of RULES an item has: by its id, so that all its rows have the same."""
     width = len(codebooks)
@@ -123,7 +120,8 @@ def test_an_update_is_a_full_build(
     tmp_path: Path, change: tuple[Any, ...], data: st.DataObject
 ) -> None:
     old, new, codebooks, options = change
-    index = build(old, codebooks, **options)
+    dynamic = options.pop("dynamic", None)
+    index = build(old, codebooks, dynamic, **options)
     pairs = pairs_of(index)
     way = data.draw(st.sampled_from(["items", "sids", "pairs", "nothing"]))
     chosen = data.draw(st.sets(st.sampled_from(range(len(pairs))))) if way != "nothing" else set()
@@ -148,7 +146,7 @@ def test_an_update_is_a_full_build(
         return
     threads = data.draw(st.integers(1, 3))
     updated = index.update(**arguments, threads=threads)
-    expected = build(pairs + new, codebooks, **options)
+    expected = build(pairs + new, codebooks, dynamic, **options)
     assert pairs_of(updated) == pairs_of(expected)
     assert saved(updated, tmp_path) == saved(expected, tmp_path)
     assert updated.fingerprint == Index(updated.parts).fingerprint
