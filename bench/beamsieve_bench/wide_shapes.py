@@ -25,7 +25,7 @@ import numpy as np
 import torch
 
 import beamsieve as bs
-from beamsieve.models.wide import WideConfig, WideDecoder
+from beamsieve.models.wide import Wide, WideConfig, WideDecoder
 from beamsieve.models.wide.products import ProductKind
 from beamsieve_bench.wide_check import GateError
 from beamsieve_bench.wide_engine import OUTCOME, open_backend
@@ -80,40 +80,77 @@ def check(shape: Shape, backend: Any, device: str, *, graphs: bool) -> dict[str,
     )
     columns, batch = shape.columns, 6
     workload = WideWorkload(batch, config, shape.codebooks, columns, shape.widths, shape.widths)
-    model = random_model(workload, device)
+    decoder, shared = check_decoder(
+        random_model(workload, device),
+        index,
+        backend,
+        workload,
+        graph=graphs,
+        least=0.8 if shape.products == "own" else 0.6,
+        dtype=shape.dtype,
+        products=shape.products,
+    )
+    check_threads(decoder, backend, batch, device)
+    return {"taken": vars(decoder.taken), "shared_with_float32": shared}
+
+
+def check_decoder(
+    model: Wide,
+    index: bs.Index,
+    backend: Any,
+    workload: WideWorkload,
+    *,
+    graph: bool = True,
+    least: float = 0.8,
+    **own: Any,
+) -> tuple[WideDecoder, float]:
+    """The decoder that passed, and the share of items that it has in common with plain float32's.
+
+    Args:
+        model: to decode, on its device.
+        index: of its codebooks.
+        backend: to search on.
+        workload: batch, context and, as ``dynamic``, widths.
+        graph: whether searches are captured, and held to those step by step.
+        least: share of items to have in common.
+        own: dtype and products of the decoder; its defaults if not.
+
+    Raises:
+        GateError: a captured search, a filled-up batch or the items differ.
+    """
+    batch, columns, widths = workload.batch, workload.columns, workload.dynamic
+    part = batch // 2 + 1
     engine = bs.Engine(index, backend=backend)
-    context = torch.randn(batch, columns, config.width, device=device)
+    device = engine.device
+    context = torch.empty(batch, columns, workload.config.width, device=device)
     lengths = torch.randint(1, columns + 1, (batch,), device=device)
 
     def decoder(**how: Any) -> WideDecoder:
-        return WideDecoder(model, engine, shape.widths, columns, sizes=(batch,), **how)
+        return WideDecoder(model, engine, widths, columns, sizes=(batch,), **how)
 
-    own: dict[str, Any] = {"dtype": shape.dtype, "products": shape.products}
-    one, steps = decoder(graph=graphs, **own), decoder(graph=False, **own)
-    full, other = one.search(context, lengths), steps.search(context, lengths)
-    some = one.search(context[:4], lengths[:4])
-    for name in OUTCOME:
-        found = host(full, name)
-        if not np.array_equal(found, host(other, name)):
-            raise GateError(f"{name} of the graph and of the steps differ")
-        if not np.array_equal(found[:4], host(some, name)[:4]):
-            raise GateError(f"{name} of a filled-up batch differ")
+    one, steps = decoder(graph=graph, **own), decoder(graph=False, **own)
+    for turn in range(3):  # contexts one after the other, in the same buffers
+        context.normal_()
+        full, other = one.search(context, lengths), steps.search(context, lengths)
+        some = one.search(context[:part], lengths[:part])
+        for name in OUTCOME:
+            found = host(backend, full, name)
+            if not np.array_equal(found, host(backend, other, name)):
+                raise GateError(f"turn {turn}: {name} of the graph and of the steps differ")
+            if not np.array_equal(found[:part], host(backend, some, name)[:part]):
+                raise GateError(f"turn {turn}: {name} of a filled-up batch differ")
     plain = decoder(graph=False, attention="plain", dtype=torch.float32)
-    k = min(20, shape.widths[-1])
-    shared = [
-        len({hit.item for hit in a} & {hit.item for hit in b}) / max(1, len(b))
-        for a, b in zip(
-            one.decode(context, lengths, k), plain.decode(context, lengths, k), strict=True
-        )
-    ]
-    least = 0.8 if shape.products == "own" else 0.6
-    if not float(np.mean(shared)) > least:
-        raise GateError(f"only {np.mean(shared):.2f} of the items are plain float32's")
-    check_threads(one, batch, device)
-    return {"taken": vars(one.taken), "shared_with_float32": float(np.mean(shared))}
+    k = min(20, widths[-1])
+    pairs = zip(one.decode(context, lengths, k), plain.decode(context, lengths, k), strict=True)
+    shared = float(np.mean([len({h.item for h in a} & {h.item for h in b}) / k for a, b in pairs]))
+    if not shared > least:
+        raise GateError(f"only {shared:.2f} of the items are plain float32's")
+    return one, shared
 
 
-def check_threads(decoder: WideDecoder, batch: int, device: str, turns: int = 4) -> None:
+def check_threads(
+    decoder: WideDecoder, backend: Any, batch: int, device: str, turns: int = 4
+) -> None:
     """Searches of several threads, whose streams share the buffers of a size.
 
     Raises:
@@ -121,7 +158,7 @@ def check_threads(decoder: WideDecoder, batch: int, device: str, turns: int = 4)
     """
     width = decoder.weights.config.width
     contexts = [torch.randn(batch, decoder.columns, width, device=device) for _ in range(4 * turns)]
-    expected = [host(decoder.search(context), "scores") for context in contexts]
+    expected = [host(backend, decoder.search(context), "scores") for context in contexts]
 
     def part(first: int) -> list[Any]:
         stream = torch.cuda.Stream() if device == "cuda" else None  # type: ignore[no-untyped-call]
@@ -129,7 +166,7 @@ def check_threads(decoder: WideDecoder, batch: int, device: str, turns: int = 4)
             found = [decoder.search(context) for context in contexts[first::4]]
             if stream:
                 stream.synchronize()
-        return [host(beams, "scores") for beams in found]
+        return [host(backend, beams, "scores") for beams in found]
 
     if device == "cuda":
         torch.cuda.synchronize()
@@ -140,10 +177,9 @@ def check_threads(decoder: WideDecoder, batch: int, device: str, turns: int = 4)
                     raise GateError("threads with streams of their own get other scores")
 
 
-def host(beams: Any, name: str) -> Any:
+def host(backend: Any, beams: Any, name: str) -> Any:
     """An array of the beams as NumPy."""
-    array = getattr(beams, name)
-    return array.get() if hasattr(array, "get") else array.cpu().numpy()
+    return backend.to_host(getattr(beams, name))
 
 
 def main(arguments: list[str] | None = None) -> int:

@@ -16,14 +16,13 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import torch
 
 import beamsieve as bs
 from beamsieve.models.wide import WideConfig, WideDecoder
 from beamsieve_bench.catalogs import Workload, skewed_sids
-from beamsieve_bench.wide_check import GateError
-from beamsieve_bench.wide_engine import OUTCOME, open_backend
+from beamsieve_bench.wide_engine import open_backend
+from beamsieve_bench.wide_shapes import check_decoder
 from beamsieve_bench.wide_timing import times_of
 from beamsieve_bench.wide_workload import GRACE, WideWorkload, random_model
 
@@ -40,50 +39,6 @@ MODEST = WideWorkload(
 )
 
 
-def host(engine: bs.Engine, beams: Any, name: str, count: int) -> Any:
-    """An array of the first requests' beams."""
-    array = getattr(beams, name)
-    array = array.get() if hasattr(array, "get") else array.cpu().numpy()
-    return array[:count]
-
-
-def check(index: bs.Index, backend: Any) -> dict[str, float]:
-    """The gate.
-
-    Raises:
-        GateError: a captured search, a filled batch or the kernels' items differ.
-    """
-    model = random_model(MODEST, "cuda")
-    engine = bs.Engine(index, backend=backend)
-    context = torch.randn(8, MODEST.columns, MODEST.config.width, device="cuda")
-    lengths = torch.randint(1, MODEST.columns + 1, (8,), device="cuda")
-
-    def decoder(**how: Any) -> WideDecoder:
-        return WideDecoder(model, engine, MODEST.dynamic, MODEST.columns, sizes=(8,), **how)
-
-    captured, steps = decoder(graph=True), decoder(graph=False)
-    for turn in range(3):
-        context.normal_()
-        one, other = captured.search(context, lengths), steps.search(context, lengths)
-        some = captured.search(context[:5], lengths[:5])
-        for name in OUTCOME:
-            full = host(engine, one, name, 8)
-            if not np.array_equal(full, host(engine, other, name, 8)):
-                raise GateError(f"turn {turn}: {name} of the graph and of the steps differ")
-            if not np.array_equal(full[:5], host(engine, some, name, 5)):
-                raise GateError(f"turn {turn}: {name} of a filled-up batch differ")
-    plain = decoder(graph=False, attention="plain", dtype=torch.float32)
-    found = captured.decode(context, lengths, 20)
-    expected = plain.decode(context, lengths, 20)
-    shared = [
-        len({hit.item for hit in a} & {hit.item for hit in b}) / 20
-        for a, b in zip(found, expected, strict=True)
-    ]
-    if not float(np.mean(shared)) > 0.8:
-        raise GateError(f"only {np.mean(shared):.2f} of the items are plain float32's")
-    return {"shared_with_float32": float(np.mean(shared))}
-
-
 def main(arguments: list[str] | None = None) -> int:
     """Check, time, write one JSON file."""
     parser = argparse.ArgumentParser(description=__doc__)
@@ -97,10 +52,11 @@ def main(arguments: list[str] | None = None) -> int:
     )
     given.out.mkdir(parents=True, exist_ok=True)
     backend = open_backend(given.backend)
+    _, shared = check_decoder(random_model(MODEST, "cuda"), index, backend, MODEST)
     outcome: dict[str, Any] = {
         "device": torch.cuda.get_device_name(),
         "backend": given.backend,
-        "gate": check(index, backend),
+        "gate": {"shared_with_float32": shared},
         "sizes": {},
     }
     print(json.dumps(outcome["gate"]), flush=True)
