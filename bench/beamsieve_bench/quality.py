@@ -49,6 +49,10 @@ TEACHERS = {
 }
 TRAINED_WITH: dict[str, dict[str, Any]] = {"deco-kd-valid": {"validity": 2.0, "from_teacher": True}}
 """Settings of one model that are not its data set's."""
+TRAINED_ON: dict[tuple[str, str], dict[str, Any]] = {
+    ("eshop-clothing", "deco-kd-valid"): {"validity": 1.0}
+}
+"""Settings of one model on one data set."""
 
 _SIZES = ModelConfig(
     width=128, layers=2, heads=4, decoder_width=128, decoder_layers=1, longest=50, dropout=0.3
@@ -81,6 +85,7 @@ class Work:
         self.sizes = replace(SIZES[data.name], **sizes)
         share = data.validation_share
         self.settings = replace(SETTINGS[data.name], validation_share=share, device=device, **rest)
+        self._asked = rest
         self.index: Index = data.index()
         numbered = number(data.training_histories(), self.index)
         self.sequences = join_rows(numbered, None)
@@ -94,8 +99,9 @@ class Work:
         return replace(self.sizes, **MODELS[model])
 
     def settings_of(self, model: str, seed: int) -> TrainingSettings:
-        """How a model is trained."""
-        return replace(self.settings, seed=seed, **TRAINED_WITH.get(model, {}))
+        """How a model is trained; what was asked for goes before what is the model's own."""
+        own = TRAINED_WITH.get(model, {}) | TRAINED_ON.get((self.data.name, model), {})
+        return replace(self.settings, **own | self._asked | {"seed": seed})
 
     def trainee(self, model: str, seed: int, teacher: Trainee | None) -> Trainee:
         """A training on the device."""
