@@ -70,6 +70,11 @@ def test_a_model_may_begin_with_what_its_teacher_has(tmp_path):
         assert torch.allclose(begun[name], alone[name], atol=1e-6)
 
 
+def test_beginning_with_a_teacher_needs_one(tmp_path):
+    with pytest.raises(InputError, match="give teacher"):
+        learnt(tmp_path, settings=replace(SETTINGS, from_teacher=True))
+
+
 def test_a_teacher_changes_what_is_learnt_by_its_share(tmp_path):
     teacher = checkpoint(seed=3, architecture="fused-gr")
     save_checkpoint(teacher, tmp_path / "teacher")

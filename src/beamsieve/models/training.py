@@ -72,7 +72,8 @@ def train(
         progress: whether to draw a bar on stderr; None draws one where stderr is a terminal.
 
     Raises:
-        InputError: the histories cannot be used, or a setting is out of range.
+        InputError: the histories cannot be used, a setting is out of range, or it begins with a
+            teacher's weights and there is no teacher.
         CheckpointError: a file cannot be written, the state to resume is another training's or its
             checkpoint is gone, or the teacher does not fit the index.
         TrainingError: the loss is no number any more. The best checkpoint so far, if there is
@@ -80,6 +81,8 @@ def train(
     """
     config = config or ModelConfig()
     settings = settings or TrainingSettings()
+    if settings.from_teacher and teacher is None:
+        raise InputError("from_teacher begins with a teacher's weights: give teacher.")
     path = Path(checkpoint)
     index = _opened(index)
     if not isinstance(histories, Histories):
