@@ -7,14 +7,14 @@
 buffers; of filling the buffers alone; of copying them alone; and the first over the larger of the
 others. ``decode``: whole searches per second without an upload and with one that begins again and
 again beside them, in turns. ``swap``: bytes on the device before and after replacements under eight
-decoding threads (``device``: all that the driver has given out; ``bytes``: what torch holds of it),
-and what a replacement says that the device has no room for.
+decoding threads (``device``: all that the driver has given out; ``bytes``: what the backend's
+arrays take of it), and what a replacement says that the device has no room for, while the old index
+serves.
 """
 
 from __future__ import annotations
 
 import argparse
-import gc
 import json
 import statistics
 import sys
@@ -28,15 +28,11 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from beamsieve.catalog import Catalog
 from beamsieve.engine import Engine
-from beamsieve.errors import BackendError
-from beamsieve.index import Index
-from beamsieve_backends.two_buffers import send
+from beamsieve_backends.two_buffers import CHUNK_BYTES, FILLERS, send
 from beamsieve_backends.upload import Uploader
-from beamsieve_bench.catalogs import MANY, many_sids
-
-HIDDEN = 64
+from beamsieve_bench.decoder import Decoder
+from beamsieve_bench.swaps import an_index, measure_swaps
 
 
 def measure_upload(
@@ -83,41 +79,6 @@ def measure_upload(
         "over_the_larger": total / max(filling, copying),
         "gigabytes_per_second": len(octets) / total / 1e9,
     }
-
-
-class Decoder:
-    """Whole searches of one shape, with hidden states that are drawn once."""
-
-    def __init__(self, engine: Engine, batch: int, width: int, device: torch.device) -> None:
-        draw = torch.Generator("cpu").manual_seed(0)
-        sizes = engine.index.codebooks
-        self._heads = [torch.randn(size, HIDDEN, generator=draw).to(device) for size in sizes]
-        self._hidden = [
-            torch.randn(batch, 1 if step == 0 else width, HIDDEN, generator=draw).to(device)
-            for step in range(len(sizes))
-        ]
-        self._engine, self._batch, self._widths = engine, batch, [width] * len(sizes)
-
-    def score(self, step: int, beams: Any) -> tuple[torch.Tensor, torch.Tensor]:
-        """As ``Engine.search`` asks for it."""
-        return self._hidden[step - 1], self._heads[step - 1]
-
-    def search(self, graph: bool = False) -> Any:
-        """One search."""
-        return self._engine.search(self.score, self._widths, self._batch, graph=graph)
-
-    def per_second(self, seconds: float, graph: bool) -> float:
-        """Searches per second, over so many seconds."""
-        beams = self.search(graph)
-        beams.count.tolist()
-        began, count = time.perf_counter(), 0
-        while time.perf_counter() - began < seconds:
-            beams = self.search(graph)
-            count += 1
-            if count % 8 == 0:  # no long queue, in which an upload would not be felt
-                beams.count.tolist()  # waits for the search's own stream, and not for the upload
-        beams.count.tolist()
-        return count / (time.perf_counter() - began)
 
 
 Way = tuple[int, int]
@@ -178,82 +139,6 @@ def measure_decode(
     }
 
 
-def measure_swaps(
-    one: Index, other: Index, large: Index, backend: str, device: torch.device, swaps: int = 20
-) -> dict[str, Any]:
-    """Bytes on the device before and after, and the refusal of a large index without room."""
-    engine = Engine(one, backend=backend)
-    prints = {one.fingerprint, other.fingerprint}
-
-    def swapped(times: int) -> tuple[int, int]:
-        """Replace so often under eight decoding threads: bytes held afterwards, and searches."""
-        stop = threading.Event()
-
-        def decode(_: int) -> int:
-            decoder, count = Decoder(engine, 2, 16, device), 0
-            while not stop.is_set():
-                if decoder.search().fingerprint not in prints:
-                    raise SystemExit("a search ended on no known index")
-                count += 1
-            return count
-
-        with ThreadPoolExecutor(8) as pool:
-            running = [pool.submit(decode, number) for number in range(8)]
-            try:
-                for swap in range(times):
-                    engine.replace(other if swap % 2 == 0 else one)
-            finally:
-                stop.set()
-            searches = sum(thread.result() for thread in running)
-        gc.collect()
-        torch.cuda.synchronize()
-        return torch.cuda.memory_allocated(device), searches
-
-    def taken() -> int:
-        free, whole = torch.cuda.mem_get_info(device)
-        return whole - free
-
-    swapped(2)  # the libraries' own workspaces are there from now on
-    held_before, before = taken(), torch.cuda.memory_allocated(device)
-    after, searches = swapped(swaps - swaps % 2)
-    held_after = taken()
-    torch.cuda.empty_cache()
-    free, _ = torch.cuda.mem_get_info(device)
-    filler = torch.empty(free - (6 << 20), dtype=torch.uint8, device=device)
-    held = torch.cuda.memory_allocated(device)
-    refusal = None
-    try:
-        engine.replace(large)
-    except BackendError as error:
-        refusal = str(error)
-    gc.collect()
-    left = torch.cuda.memory_allocated(device)
-    still = engine.index is one
-    del filler
-    torch.cuda.empty_cache()
-    Decoder(engine, 2, 16, device).search()
-    return {
-        "what": "swap",
-        "backend": backend,
-        "swaps": swaps,
-        "searches": searches,
-        "device_before": held_before,
-        "device_after": held_after,
-        "bytes_before": before,
-        "bytes_after": after,
-        "refusal": refusal,
-        "bytes_before_refusal": held,
-        "bytes_after_refusal": left,
-        "old_index_serves": still,
-    }
-
-
-def an_index(items: int, seed: int) -> Index:
-    """Of a made catalog."""
-    size = MANY._replace(items=items)
-    return Index.build(Catalog.from_arrays(many_sids(size, seed), codebooks=size.vocabulary))
-
-
 def main(arguments: Sequence[str] | None = None) -> int:
     """Measure and print."""
     parser = argparse.ArgumentParser(
@@ -263,8 +148,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
     )
     parser.add_argument("--device", default="cuda:0")
     parser.add_argument("--array", required=True, help="a .npy file to upload, mapped into memory")
-    parser.add_argument("--chunks", type=int, nargs="*", default=[16], help="MiB of a buffer")
-    parser.add_argument("--fillers", type=int, nargs="*", default=[4], help="threads that fill")
+    parser.add_argument(
+        "--chunks", type=_count, nargs="*", default=[CHUNK_BYTES >> 20], help="MiB of a buffer"
+    )
+    parser.add_argument(
+        "--fillers", type=_count, nargs="*", default=[FILLERS], help="threads that fill"
+    )
     parser.add_argument("--backend", action="append", help="to decode with; may be repeated")
     parser.add_argument("--graph", action="store_true", help="decode in CUDA graphs where possible")
     parser.add_argument("--items", type=int, default=1_000_000)
@@ -273,7 +162,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument(
         "--ways",
         nargs="*",
-        default=["4x16"],
+        type=_way,
+        default=[(FILLERS, CHUNK_BYTES >> 20)],
         help="of the uploads beside a decode: threads x MiB of a buffer; driver: the driver's own",
     )
     parser.add_argument("--swaps", type=int, default=0)
@@ -291,26 +181,47 @@ def main(arguments: Sequence[str] | None = None) -> int:
         for fillers in options.fillers:
             show(measure_upload(array, device, chunk << 20, fillers))
     backends = options.backend or []
-    ways = [None if way == "driver" else _way(way) for way in options.ways]
     if backends:
         index = an_index(options.items, 0)
         for backend in backends:
             engine = Engine(index, backend=backend)
             decoder = Decoder(engine, options.batch, options.width, device)
             graph = options.graph and engine.capabilities.graph
-            for way in ways:
+            for way in options.ways:
                 found = measure_decode(
                     decoder, array, device, graph, way, options.turns, options.seconds
                 )
                 show({"backend": backend} | found)
             if options.swaps:
-                other, large = an_index(options.items // 2, 1), an_index(options.items * 4, 2)
-                show(measure_swaps(index, other, large, backend, device, options.swaps))
+                other, large = an_index(options.items // 2, 1), an_index(options.items * 8, 2)
+                show(measure_swaps((index, other), large, backend, device, options.swaps))
     return 0
 
 
-def _way(text: str) -> Way:
-    fillers, mib = text.split("x")
+def _count(text: str) -> int:
+    """A whole number from 1.
+
+    Raises:
+        argparse.ArgumentTypeError: no such number.
+    """
+    if not text.isdecimal() or not int(text):
+        raise argparse.ArgumentTypeError(f"{text!r} is no whole number from 1")
+    return int(text)
+
+
+def _way(text: str) -> Way | None:
+    """None for the driver's own way.
+
+    Raises:
+        argparse.ArgumentTypeError: neither that, nor two whole numbers from 1.
+    """
+    if text == "driver":
+        return None
+    fillers, times, mib = text.partition("x")
+    if not (times and fillers.isdecimal() and mib.isdecimal() and int(fillers) and int(mib)):
+        raise argparse.ArgumentTypeError(
+            f"{text!r} is no way to upload; name threads and MiB of a buffer, as 1x64, or driver"
+        )
     return int(fillers), int(mib)
 
 
