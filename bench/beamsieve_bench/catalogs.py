@@ -12,6 +12,7 @@ of its own. Rows are drawn until enough distinct ones remain. Equal arguments gi
 
 from __future__ import annotations
 
+import os
 from math import gcd
 from typing import NamedTuple
 
@@ -20,7 +21,11 @@ from numpy.typing import NDArray
 
 from beamsieve import parallel
 
+MOST_TOKENS = 1 << 20
+"""Of a level. The heads of more would not fit beside anything."""
 _SPARE = 1.15
+_COLUMNS = 4
+"""What is drawn beside the tokens' own columns, in int64 columns."""
 _PRIME = 1_000_003
 
 
@@ -30,6 +35,29 @@ class Workload(NamedTuple):
     items: int
     vocabulary: int
     length: int
+
+    def too_large(self) -> str:
+        """Why such a catalog is not made, with the limit; empty where it can be."""
+        if self.vocabulary > MOST_TOKENS:
+            return f"{self.vocabulary:,} tokens a level are above the {MOST_TOKENS:,} that are made"
+        if self.vocabulary**self.length >= 1 << 63:
+            return f"{self.vocabulary:,} tokens to the power of {self.length} are not below 2**63"
+        memory = _memory()
+        most = memory // int(_SPARE * 8 * (self.length + _COLUMNS))
+        if self.items > most:
+            return (
+                f"{self.items:,} semantic IDs are more than the {most:,} that this machine's "
+                f"{memory / 1e9:.0f} GB of memory have room to draw"
+            )
+        return ""
+
+
+def _memory() -> int:
+    """Bytes of this machine's memory."""
+    known = getattr(os, "sysconf_names", {})
+    if "SC_PHYS_PAGES" not in known:
+        return 1 << 40  # not told: what any machine of today lacks
+    return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
 
 
 WORKLOADS = {
@@ -49,11 +77,12 @@ def skewed_sids(workload: Workload, seed: int = 0) -> NDArray[np.int32]:
     """int32 [N, L] in lexicographic order, without repetition; fewer where the draw had fewer.
 
     Raises:
-        ValueError: V to the power of L does not fit 63 bits.
+        ValueError: it is too large to be made.
     """
     items, vocabulary, length = workload
-    if vocabulary**length >= 1 << 63:
-        raise ValueError(f"{vocabulary}**{length} semantic IDs cannot be numbered in 63 bits.")
+    why = workload.too_large()
+    if why:
+        raise ValueError(f"{why}.")
     draw = np.random.default_rng(seed)
     uniform = draw.random((int(items * _SPARE), length))
     token = (uniform[:, 0] * vocabulary).astype(np.int64)

@@ -29,6 +29,8 @@ MOST_CALLS = {"cpu": 2048, "cuda": 512}
 """Beams per step above which nobody would call a Python function for each."""
 MOST_GATHERED = {"cpu": 1 << 30, "cuda": 1 << 34}
 """Bytes of head rows above which the compact list is not tried."""
+MOST_CELLS = 1 << 30
+"""Pairs of first two tokens above which the score-first decode's dense table is not made."""
 MOST_IN_DICTS = 250_000
 """Semantic IDs above which a trie of Python dicts is not built."""
 
@@ -127,6 +129,16 @@ class Baselines:
         self.source, self.device, self.without = source, device, without
         self._built: dict[str, Any] = {}
 
+    def no_score_first(self) -> str:
+        """Why this catalog has no score-first decode; empty where it has."""
+        codebooks = self.source.codebooks
+        if not self.source.one_length or len(codebooks) < 2:
+            return "made for semantic IDs of one length, of two levels at least"
+        cells = codebooks[0] * codebooks[1]
+        if cells > MOST_CELLS:
+            return f"its dense table of two levels has {cells} cells, above {MOST_CELLS}"
+        return ""
+
     def score_first(self) -> ScoreFirstTrie:
         """The masked score-first decode, without a limit of candidates per beam."""
         made: ScoreFirstTrie = self._made(
@@ -159,6 +171,8 @@ class Baselines:
             return "left out by request"
         if not self.source.one_length or len(self.source.codebooks) < 2:
             return "made for semantic IDs of one length, of two levels at least"
+        if name == SCORE_FIRST:
+            return self.no_score_first()
         items = len(self.source.sids)
         most = MOST_CALLS[self.device.type]
         if name == PREFIX_FUNCTION and cell.batch * cell.width > most:

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import hashlib
 import json
-import math
 import subprocess
 import sys
+import threading
+import time
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
@@ -57,6 +58,8 @@ def check_not_fallen_back(asked: str, answered: str, device: str) -> None:
         )
 
 
+_LOOK = 0.2
+"""Seconds after which a suite's end may be asked for again."""
 _SUITE = """
 import sys
 from beamsieve_conformance import run
@@ -89,6 +92,8 @@ def passed_the_suite(
         how each was found right, and for the others why they may not be measured.
     """
 
+    broken_off = threading.Event()
+
     def outcome(config: str) -> tuple[str, str]:
         subject = Subject.open(config)
         for path in records:
@@ -97,7 +102,8 @@ def passed_the_suite(
         note = None if kept is None else kept / f"{config.replace(':', '-')}.{_facts(subject)}.gate"
         if note is not None and note.is_file():
             return note.read_text("utf-8"), ""
-        code, report = run_suite(config, seconds, max(1, processes // len(configs)))
+        each = max(1, processes // len(configs))
+        code, report = run_suite(config, seconds, each, broken_off)
         lines = report.strip().splitlines()
         if code == 0:
             how = f"conformance --quick: {lines[-1].strip('= ')}"
@@ -111,7 +117,11 @@ def passed_the_suite(
         )
 
     with ThreadPoolExecutor(processes) as pool:
-        found = dict(zip(configs, pool.map(outcome, configs), strict=True))
+        try:
+            found = dict(zip(configs, pool.map(outcome, configs), strict=True))
+        except BaseException:  # Ctrl-C too: the block's end waits for what has begun
+            broken_off.set()
+            raise
     right = {config: how for config, (how, _) in found.items() if how}
     return right, {config: why for config, (_, why) in found.items() if why}
 
@@ -121,19 +131,34 @@ def _facts(subject: Subject) -> str:
     return hashlib.sha256(json.dumps(facts(subject), sort_keys=True).encode()).hexdigest()[:16]
 
 
-def run_suite(config: str, seconds: float, processes: int) -> tuple[int, str]:
-    """The quick suite's exit code and its report; code 124 where the time was not enough."""
-    try:
-        done = subprocess.run(
-            [sys.executable, "-c", _SUITE, config, str(processes)],
-            capture_output=True,
-            text=True,
-            check=False,
-            timeout=None if math.isinf(seconds) else seconds,
-        )
-    except subprocess.TimeoutExpired:
+def run_suite(
+    config: str, seconds: float, processes: int, broken_off: threading.Event
+) -> tuple[int, str]:
+    """The quick suite's exit code and its report; code 124 where the time was not enough.
+
+    Once ``broken_off`` is set the suite is ended.
+    """
+    suite = subprocess.Popen(
+        [sys.executable, "-c", _SUITE, config, str(processes)],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    deadline = time.monotonic() + seconds
+    while True:
+        try:
+            report, complaints = suite.communicate(timeout=_LOOK)
+            return suite.returncode, f"{complaints}\n{report}"
+        except subprocess.TimeoutExpired:
+            if not broken_off.is_set() and time.monotonic() < deadline:
+                continue
+        # Its pipes are not read to their end: workers of its own may hold them a while longer.
+        suite.kill()
+        suite.wait()
+        for pipe in (suite.stdout, suite.stderr):
+            assert pipe is not None
+            pipe.close()
         return 124, f"ERROR the suite was not through after {seconds:.0f} s"
-    return done.returncode, f"{done.stderr}\n{done.stdout}"
 
 
 def _holds(path: Path, subject: Subject) -> bool:
@@ -176,8 +201,9 @@ def right_on_the_catalog(
     Raises:
         GateError: a result differs by more than rounding.
     """
-    if not source.one_length or len(source.codebooks) < 2:
-        return "not compared: the baseline needs semantic IDs of one length, of two levels at least"
+    why = baselines.no_score_first()
+    if why:
+        return f"not compared with the score-first decode: {why}"
     cell = Cell(source.name, 2, 32, "float32")
     inputs = draw_inputs(source, cell, 32, device)
     try:

@@ -8,7 +8,7 @@ workload               what it is
 ``uniform:NxVxL``      drawn uniformly: no hub rows, which flatters whoever pads to the widest
 ``hub:NxVxL``          uniform, but one prefix of L - 2 tokens may be followed by every token
 ``real:NAME``          a ``NAME.index.json`` anywhere below ``--data``
-a path                 an index (``.safetensors``), or a catalog that ``Catalog.read`` reads
+a path                 an index, or a catalog that ``Catalog.read`` reads
 =====================  ===========================================================================
 
 Made catalogs up to a million semantic IDs have the bit attribute ``share``, so that a request can
@@ -34,6 +34,7 @@ from numpy.typing import NDArray
 
 import beamsieve as bs
 from beamsieve.errors import InputError
+from beamsieve.index.recognised import is_index_file
 from beamsieve_bench.catalogs import WORKLOADS, Workload, skewed_sids
 from beamsieve_conformance.records import package_folder
 
@@ -96,10 +97,11 @@ def read_source(workload: str, data: Path | None) -> Source:
             f"hub:NxVxL, or the path of an index or a catalog (real ones are looked for below "
             f"--data, or {ENVIRONMENT})."
         )
-    if path.suffix == ".safetensors":
-        index = bs.Index.load(path)
-    else:
-        index = bs.Index.build(bs.Catalog.read(path))
+    try:
+        ready = is_index_file(path)
+    except OSError as error:
+        raise InputError(f"{path} cannot be read: {error.strerror or error}.") from error
+    index = bs.Index.load(path) if ready else bs.Index.build(bs.Catalog.read(path))
     sids = index.sid_of_leaf(np.arange(index.leaf_count)).astype(np.int32)
     return Source(workload, index, sids)
 
@@ -116,8 +118,9 @@ def real_catalogs(data: Path | None) -> dict[str, Path]:
 def _made(name: str, kind: str, size: Workload) -> Source:
     if size.length < 2 or size.vocabulary < 2 or size.items < 1:
         raise InputError(f"{name}: at least 1 semantic ID of 2 levels of 2 tokens is needed.")
-    if size.vocabulary**size.length >= 1 << 63:
-        raise InputError(f"{name}: V to the power of L must be below 2**63.")
+    why = size.too_large()
+    if why:
+        raise InputError(f"{name}: {why}.")
     sids = skewed_sids(size) if kind == "skewed" else _uniform_sids(size)
     if kind == "hub":
         sids = _with_hub(sids, size.vocabulary)

@@ -285,8 +285,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options.workload = WORKLOADS[options.workload]._replace(
         **{name: value for name, value in changed.items() if value is not None}
     )
-    if options.workload.vocabulary**options.workload.length >= 1 << 63:
-        asked.error("--vocabulary to the power of --length must be below 2**63")
+    why = options.workload.too_large()
+    if why:
+        asked.error(why)
     if options.threads is not None:
         torch.set_num_threads(options.threads)
     try:

@@ -75,8 +75,9 @@ def test_runs_that_share_nothing_are_refused(tmp_path, capsys):
     assert compare.main([str(old), str(tmp_path / "none.json")]) == 2
 
 
-def test_advice_names_a_config_string_that_opens_an_engine(tmp_path, capsys):
-    path = tmp_path / "own.safetensors"
+@pytest.mark.parametrize("name", ["own.safetensors", "own.index"])
+def test_advice_names_a_config_string_that_opens_an_engine(tmp_path, capsys, name):
+    path = tmp_path / name
     index = bs.Index.build(bs.Catalog.from_arrays([[0, 1], [0, 2], [3, 0]], codebooks=4))
     index.save(path)
     words = "--batch 2 --width 2 --hidden 4 --rounds 3 --backends torch:cpu,reference --json"

@@ -6,7 +6,9 @@ import csv
 import json
 import shlex
 import sys
+import time
 from pathlib import Path
+from threading import Event
 from typing import Any
 
 import pytest
@@ -32,7 +34,7 @@ def suite(monkeypatch):
     """The conformance suite, which tests of its own prove: here it passes at once."""
     asked: list[str] = []
 
-    def passes(config: str, seconds: float, processes: int) -> tuple[int, str]:
+    def passes(config: str, *rest: Any) -> tuple[int, str]:
         asked.append(config)
         return 0, "== 1 passed ==\n"
 
@@ -139,7 +141,7 @@ def test_equal_runs_give_equal_pictures(tmp_path):
 
 
 def test_a_red_suite_refuses(monkeypatch, capsys):
-    def fails(config: str, seconds: float, processes: int) -> tuple[int, str]:
+    def fails(config: str, *rest: Any) -> tuple[int, str]:
         return 1, "FAILED suite/test_step.py::test_order - 1 != 2"
 
     monkeypatch.setattr(matrix_gate, "run_suite", fails)
@@ -148,7 +150,7 @@ def test_a_red_suite_refuses(monkeypatch, capsys):
 
 
 def test_with_keep_going_only_the_right_ones_are_measured(monkeypatch, tmp_path):
-    def reference_fails(config: str, seconds: float, processes: int) -> tuple[int, str]:
+    def reference_fails(config: str, *rest: Any) -> tuple[int, str]:
         return int(config == "reference:cpu"), "FAILED suite/test_step.py::test_order"
 
     monkeypatch.setattr(matrix_gate, "run_suite", reference_fails)
@@ -197,19 +199,36 @@ def test_a_run_that_is_broken_off_leaves_what_it_had(suite, monkeypatch, tmp_pat
 
 def test_a_suite_that_does_not_end_in_time_is_not_green(monkeypatch):
     monkeypatch.setattr(matrix_gate, "_SUITE", "import time; time.sleep(60)")
-    code, report = matrix_gate.run_suite("reference", 0.5, 1)
+    code, report = matrix_gate.run_suite("reference", 0.5, 1, Event())
     assert code == 124
     assert "not through" in report
+
+
+def test_a_run_that_is_broken_off_does_not_wait_for_its_suites(monkeypatch):
+    real = matrix_gate.Subject.open
+    monkeypatch.setattr(matrix_gate, "_SUITE", "import time; time.sleep(60)")
+
+    def interrupted(config: str) -> Any:
+        if config == "torch:cpu":
+            time.sleep(0.3)  # the other suite has begun
+            raise KeyboardInterrupt
+        return real(config)
+
+    monkeypatch.setattr(matrix_gate.Subject, "open", interrupted)
+    began = time.monotonic()
+    with pytest.raises(KeyboardInterrupt):
+        matrix_gate.passed_the_suite(["torch:cpu", "reference:cpu"], [], 2, 300.0)
+    assert time.monotonic() - began < 30
 
 
 def test_the_suite_itself_is_what_is_run(monkeypatch):
     monkeypatch.setattr(
         matrix_gate, "_SUITE", matrix_gate._SUITE.replace("True", "True, keyword='order'")
     )
-    code, report = matrix_gate.run_suite("reference", 300.0, 1)
+    code, report = matrix_gate.run_suite("reference", 300.0, 1, Event())
     assert code == 0
     assert " passed" in report
-    assert matrix_gate.run_suite("nothing", 300.0, 1)[0] == 2
+    assert matrix_gate.run_suite("nothing", 300.0, 1, Event())[0] == 2
 
 
 def test_what_is_kept_is_taken_again_by_the_same_code_alone(suite, tmp_path, monkeypatch):
@@ -300,6 +319,9 @@ def test_an_index_of_the_users_own_with_short_semantic_ids(suite, tmp_path):
         ("--workloads nowhere.json", "no workload 'nowhere.json'"),
         ("--workloads real:Nothing", "no workload 'real:Nothing'"),
         ("--workloads skewed:9x1x1", "at least 1 semantic ID of 2 levels"),
+        ("--workloads skewed:100000000000000x30000x4", "100,000,000,000,000 semantic IDs are more"),
+        ("--workloads uniform:9x3000000x2", "3,000,000 tokens a level are above the 1,048,576"),
+        ("--workloads hub:9x8192x5", "not below 2**63"),
         ("--backends nothing", "nothing"),
     ],
 )

@@ -45,8 +45,8 @@ def test_the_named_workloads():
     assert WORKLOADS["Z1"] == (10_000_000, 2048, 4)
     assert WORKLOADS["Z2"] == (10_000_000, 512, 4)
     assert WORKLOADS["Z3"] == (10_000_000, 8192, 3)
-    with pytest.raises(ValueError, match="63 bits"):
-        skewed_sids(Workload(10, 2**22, 3))
+    with pytest.raises(ValueError, match=r"below 2\*\*63"):
+        skewed_sids(Workload(10, 2**16, 4))
 
 
 @pytest.mark.parametrize(("limit", "published"), [(None, False), (30, False), (30, True)])
@@ -153,7 +153,8 @@ def test_a_wrong_backend_is_not_measured(monkeypatch, capsys):
         ("--threads 0", "--threads is 0"),
         ("--length 0", "--length is 0; it must be at least 2"),
         ("--vocabulary 1 --length 1 --items 100", "--length is 1"),
-        ("--vocabulary 8192 --length 5", "--vocabulary to the power of --length"),
+        ("--vocabulary 8192 --length 5", "not below 2**63"),
+        ("--items 100000000000000 --vocabulary 30000", "100,000,000,000,000 semantic IDs are"),
         ("--dtype int8", "--dtype"),
         ("--no-such-option", "--no-such-option"),
         ("--batch many", "--batch"),

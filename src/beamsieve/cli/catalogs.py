@@ -165,8 +165,9 @@ def inspect(
 ) -> None:
     """Describe a catalog or an index: counts, branching, layouts, bytes."""
     from beamsieve.index import Index
+    from beamsieve.index.recognised import is_index_file
 
-    if format is None and _is_index(file):
+    if format is None and is_index_file(file):
         index = Index.load(file)
         stats = dict(index.stats())
         if json:
@@ -325,17 +326,6 @@ def _columns(texts: list[str] | None) -> Mapping[str, str | list[str]] | None:
         role: name.split(",") if role == "sid" and "," in name else name
         for role, name in named.items()
     } or None
-
-
-def _is_index(path: Path) -> bool:
-    """By its name, or by how a safetensors file begins: a header's length, then JSON."""
-    if path.suffix == ".safetensors":
-        return True
-    if path.is_dir():
-        return False
-    with path.open("rb") as file:
-        start = file.read(9)
-    return len(start) == 9 and start[8:] == b"{" and start[4:8] == bytes(4)
 
 
 def _user_codebooks(index: Index) -> tuple[int, ...]:
