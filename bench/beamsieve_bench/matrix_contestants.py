@@ -25,7 +25,7 @@ PREFIX_FUNCTION = "prefix function"
 FLASHREC = "flashrec trie"
 BASELINES = (UNCONSTRAINED, SCORE_FIRST, NAIVE, PREFIX_FUNCTION, FLASHREC)
 
-MOST_CALLS = {"cpu": 2048, "cuda": 512}
+MOST_CALLS = {"cpu": 2048, "cuda": 128}
 """Beams per step above which nobody would call a Python function for each."""
 MOST_GATHERED = {"cpu": 1 << 30, "cuda": 1 << 34}
 """Bytes of head rows above which the compact list is not tried."""
