@@ -206,3 +206,13 @@ def test_bad_arguments_are_refused(tmp_path, words, code):
     called = ["tokenize", str(tmp_path / "v.npy"), "-o", str(tmp_path / "items.parquet"), *words]
     assert CliRunner().invoke(app, called).exit_code == code
     assert not (tmp_path / "items.parquet").exists()
+
+
+def test_a_name_of_another_format_is_refused(tmp_path):
+    np.save(tmp_path / "v.npy", np.eye(4))
+    for name in ("items.csv", "items"):
+        called = ["tokenize", str(tmp_path / "v.npy"), "-o", str(tmp_path / name)]
+        found = CliRunner().invoke(app, called)
+        assert found.exit_code == 2
+        assert "ends in .parquet" in " ".join(found.output.replace("│", " ").split())
+        assert not (tmp_path / name).exists()

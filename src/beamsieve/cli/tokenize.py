@@ -54,6 +54,12 @@ def tokenize(
 
     check_outputs({"--output": output}, {"the input": source})
     check_regular(output)
+    if output.suffix != ".parquet":
+        raise typer.BadParameter(
+            f"the catalog is written as Parquet, and {output.name!r} does not say so; give a name "
+            "that ends in .parquet",
+            param_hint="--output",
+        )
     sizes = _sizes(codebooks)
     if paths > sizes[0]:
         raise typer.BadParameter(
