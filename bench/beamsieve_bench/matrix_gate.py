@@ -127,7 +127,7 @@ def passed_the_suite(
 
 
 def _facts(subject: Subject) -> str:
-    """Device and versions, as a part of a file's name; whatever else has been imported meanwhile."""
+    """Device and versions, as a part of a file's name, whatever else has been imported."""
     found = facts(subject)
     for other in {"triton", "cupy"} - {subject.name}:
         found["versions"].pop(other, None)
