@@ -24,11 +24,11 @@ from torch import Tensor, nn
 
 from beamsieve.models.batches import Batch, hold_out
 from beamsieve.models.family import take_over
-from beamsieve.models.losses import spelling_loss
+from beamsieve.models.losses import spelling_loss, training_loss
 from beamsieve.models.model import Model
 from beamsieve.models.sequences import ItemSids, Sequences
 from beamsieve.models.settings import TrainingSettings
-from beamsieve.models.validity import ValidTokens
+from beamsieve.models.validity import EVERY, ValidTokens
 from beamsieve_bench.fleet_data import Bucket, buckets, held_batches, thinned
 
 
@@ -64,6 +64,8 @@ class Trainee:
         self.best_epoch = torch.zeros((), device=self.device)
         self.step_number = torch.zeros((), device=self.device)
         self.rate = torch.zeros((), device=self.device)
+        self.passed = torch.zeros((), device=self.device)
+        self.losses: list[Tensor] = []
         self.epoch = 0
         self.stream: Any = None
         if self.device.type == "cuda":
@@ -76,7 +78,9 @@ class Trainee:
         empty = np.full((1, everything.shape[1]), -1)
         self.sids = torch.from_numpy(np.concatenate([everything, empty])).to(self.device)
         self.buckets = buckets(learnt, settings.batch, self.device)
-        self.valid = ValidTokens(sids, self.device) if settings.validity else None
+        self.valid = None
+        if settings.validity:
+            self.valid = ValidTokens(sids, self.device, settings.validity_floor)
         self.held = held_batches(held, self.sids, model.config.longest)
         parameters = list(model.parameters())
         capturable = {"fused": True, "capturable": True} if self.stream else {}
@@ -143,9 +147,14 @@ class Trainee:
             raise error
         bucket.graph.capture_end()
 
-    def advance(self, steps: int) -> None:
-        """Some steps; at the end of an epoch, a look at the held-out items."""
+    def advance(self, steps: int, passed: float = 0.0) -> None:
+        """Some steps; at the end of an epoch, a look at the held-out items.
+
+        ``passed``: which share of the time for training has; the learning rate falls by it or by
+        the epochs, whichever are further.
+        """
         with nullcontext() if self.stream is None else torch.cuda.stream(self.stream):
+            self.passed.fill_(max(passed, self._share_of_epochs()))
             for _ in range(steps):
                 if not self.todo:
                     if self.epoch >= self.settings.epochs:
@@ -161,6 +170,17 @@ class Trainee:
                 if not self.todo:
                     self.epoch += 1
                     self._validate()
+
+    def _share_of_epochs(self) -> float:
+        steps = sum(bucket.steps for bucket in self.buckets)
+        begun = 1 - len(self.todo) / steps if self.todo else 0.0
+        return min(1.0, (self.epoch + begun) / self.settings.epochs)
+
+    def finish(self) -> None:
+        """A last look at the held-out items, where an epoch was cut short."""
+        if self.todo:
+            with nullcontext() if self.stream is None else torch.cuda.stream(self.stream):
+                self._validate()
 
     @property
     def done(self) -> bool:
@@ -187,32 +207,27 @@ class Trainee:
         rows = torch.arange(count, device=self.device).repeat_interleave(length)
         places = torch.arange(length, device=self.device).repeat(count)
         batch = Batch(sids[:, :-1], sids.flatten(0, 1), rows, places)
-        kept = (numbers >= 0).sum().clamp(min=1)
-        taught, beside = None, None
+        if self.valid is not None:
+            starts = torch.arange(0, count, EVERY, device=self.device) * length
+            chosen = (starts[:, None] + torch.arange(length, device=self.device)).flatten()
+            batch = self.valid.with_drawn(batch, chosen, targets_are_read=self.model.reads_targets)
+        taught = None
         narrow = settings.precision == "bfloat16"
         with torch.autocast(self.device.type, torch.bfloat16, narrow):
             said = self.model.logits(batch)
             if self.teacher is not None:
                 with torch.no_grad():
                     taught = self.teacher.logits(batch)
-            if self.valid is not None:
-                beside = self.valid.cost(self.model, batch)
-        loss = spelling_loss(
-            said,
-            batch.targets,
-            label_smoothing=settings.label_smoothing,
-            teacher=taught,
-            teacher_share=settings.teacher_share,
-        ) * (numbers.numel() / kept)
-        if beside is not None:
-            loss = loss + settings.validity * beside
+        loss = training_loss(said, batch, settings, teacher=taught, valid=self.valid)
         self.optimizer.zero_grad(set_to_none=True)
         torch.autograd.backward(loss)
         nn.utils.clip_grad_norm_(self.model.parameters(), 1.0, foreach=True)
         with torch.no_grad():
             self.step_number += 1
-            warm = (self.step_number / settings.warm_up_steps).clamp(max=1.0)
-            self.rate.copy_(warm * settings.learning_rate)
+            rate = (self.step_number / settings.warm_up_steps).clamp(max=1.0)
+            if settings.decay:
+                rate = rate * ((1 - self.passed) / settings.decay).clamp(max=1.0)
+            self.rate.copy_(rate * settings.learning_rate)
             if self.stream is None:
                 for group in self.optimizer.param_groups:
                     group["lr"] = float(self.rate)
@@ -232,6 +247,7 @@ class Trainee:
             for batch in self.held
         ]
         loss = torch.stack(losses).sum() / sum(len(batch.targets) for batch in self.held)
+        self.losses.append(loss)
         better = loss < self.best_loss
         self.best_loss.copy_(torch.where(better, loss, self.best_loss))
         epoch = torch.full_like(self.best_epoch, self.epoch)
@@ -246,6 +262,7 @@ class Trainee:
             "steps": int(self.step_number),
             "validation_loss": float(self.best_loss),
             "best_epoch": int(self.best_epoch),
+            "validation_losses": [round(float(loss), 4) for loss in self.losses],
             "parameters": sum(p.numel() for p in self.model.parameters()),
         }
 
@@ -269,11 +286,14 @@ def train_all(
     say(f"{len(trainees)} captured in {time.monotonic() - began:.1f} s")
     turn = 0
     while time.monotonic() - began < seconds and not all(t.done for t in trainees):
+        passed = (time.monotonic() - began) / seconds
         for trainee in trainees:
-            trainee.advance(8)
+            trainee.advance(8, passed)
         if turn % 4 == 0 and torch.cuda.is_available():
             torch.cuda.synchronize()  # the host must not run far ahead of the clock
         turn += 1
+    for trainee in trainees:
+        trainee.finish()
     if torch.cuda.is_available():
         torch.cuda.synchronize()
     for trainee in trainees:

@@ -145,7 +145,8 @@ def test_generation_is_timed_for_every_model(tmp_path, monkeypatch):
 def test_side_by_side_trainings_learn_as_the_library_does(monkeypatch):
     monkeypatch.setitem(quality.SIZES, "letter-beauty", replace(SIZES, dropout=0.0))
     changes = {"epochs": 20, "batch": 8, "learning_rate": 1e-2, "warm_up_steps": 10}
-    work = quality.Work(a_data_set(), "cpu", {**changes, "average": 0.9})
+    charged = {"validity": 0.1, "decay": 0.5}
+    work = quality.Work(a_data_set(), "cpu", {**changes, **charged, "average": 0.9})
     trained = quality.side_by_side([work], ["deco-kd"], [0], 60.0)
     assert [model for _, model, *_ in trained] == ["deco-kd"]
     for _, _, _, checkpoint, report in trained:

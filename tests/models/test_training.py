@@ -25,7 +25,7 @@ from beamsieve.models.checkpoint import (
 from beamsieve.models.config import ModelConfig
 from beamsieve.models.data import Histories
 from beamsieve.models.deco import Deco
-from beamsieve.models.losses import spelling_loss
+from beamsieve.models.losses import spelling_loss, training_loss
 from beamsieve.models.resuming import state_path
 from beamsieve.models.training import TrainingSettings, train
 
@@ -168,7 +168,7 @@ def test_a_loss_that_is_no_number_stops_and_the_last_good_checkpoint_stays(tmp_p
     path = tmp_path / "m"
     train(HISTORIES, INDEX, path, config=CONFIG, settings=replace(SETTINGS, epochs=1))
     before = path.read_bytes()
-    real = spelling_loss
+    real = training_loss
     calls = 0
 
     def turns_bad(*args, **options):
@@ -176,7 +176,7 @@ def test_a_loss_that_is_no_number_stops_and_the_last_good_checkpoint_stays(tmp_p
         calls += 1
         return real(*args, **options) * (float("nan") if calls == 3 else 1.0)
 
-    monkeypatch.setattr(loop, "spelling_loss", turns_bad)
+    monkeypatch.setattr(loop, "training_loss", turns_bad)
     with pytest.raises(TrainingError, match=r"step 8 \(epoch 2\); the checkpoint of epoch 1 stays"):
         train(HISTORIES, INDEX, path, config=CONFIG, settings=SETTINGS, resume=True)
     assert path.read_bytes() == before
@@ -188,10 +188,10 @@ def test_a_validation_loss_that_is_no_number_is_never_the_best(tmp_path, monkeyp
     path = tmp_path / "m"
     train(HISTORIES, INDEX, path, config=CONFIG, settings=replace(SETTINGS, epochs=1))
     before = path.read_bytes()
-    real = spelling_loss
+    real = spelling_loss  # what is validated; steps are of another loss
 
     def bad_when_validated(*args, **options):
-        return real(*args, **options) * (1.0 if torch.is_grad_enabled() else float("nan"))
+        return real(*args, **options) * float("nan")
 
     monkeypatch.setattr(loop, "spelling_loss", bad_when_validated)
     with pytest.raises(TrainingError, match="loss is nan behind epoch 2; the checkpoint"):
@@ -406,3 +406,21 @@ def test_a_checkpoint_may_be_read_by_whom_the_umask_lets(tmp_path):
 def test_a_folder_that_is_not_there_is_said(tmp_path):
     with pytest.raises(CheckpointError, match="cannot be written"):
         a_checkpoint(tmp_path / "none" / "m")
+
+
+def test_the_learning_rate_rises_stays_and_falls():
+    settings = TrainingSettings(learning_rate=0.1, warm_up_steps=4, decay=0.5)
+    rates = [settings.rate(step, passed) for step, passed in ((1, 0), (4, 0.5), (9, 0.75), (10, 1))]
+    assert rates == pytest.approx([0.025, 0.1, 0.05, 0.0])
+    assert replace(settings, decay=0.0).rate(10, 1.0) == 0.1
+    with pytest.raises(InputError, match=r"decay is 1\.5"):
+        TrainingSettings(decay=1.5)
+
+
+def test_epochs_belong_to_a_training_whose_learning_rate_falls_by_them(tmp_path):
+    path = tmp_path / "m"
+    settings = replace(SETTINGS, epochs=2, decay=0.5)
+    train(HISTORIES, INDEX, path, config=CONFIG, settings=settings)
+    longer = replace(settings, epochs=4)
+    with pytest.raises(CheckpointError, match="epochs was 2, now it is 4"):
+        train(HISTORIES, INDEX, path, config=CONFIG, settings=longer, resume=True)

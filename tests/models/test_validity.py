@@ -10,11 +10,12 @@ from beamsieve.index import Index
 from beamsieve.models import Histories, ModelConfig, TrainingSettings, load_checkpoint, train
 from beamsieve.models.batches import Batch
 from beamsieve.models.sequences import ItemSids
-from beamsieve.models.validity import ValidTokens
+from beamsieve.models.validity import ValidTokens, repeated_places
 
 
+@pytest.mark.parametrize("floor", [1.0, 0.01])
 @pytest.mark.parametrize("end_token", [False, True])
-def test_the_cost_is_that_of_what_no_item_continues(end_token):
+def test_the_cost_is_that_of_what_no_item_continues(end_token, floor):
     random = np.random.default_rng(0)
     sids = random.integers(0, 4, (15, 3))
     if end_token:
@@ -31,9 +32,42 @@ def test_the_cost_is_that_of_what_no_item_continues(end_token):
                 continue
             follow = {s[level] for s in spelled.tolist() if s[:level] == sid[:level]}
             likely = torch.softmax(logits[level][row].double(), -1)
-            wanted -= float(likely[sorted(follow)].sum().log())
-    found = ValidTokens(ItemSids(index), "cpu").of_logits(logits, leaves)
-    assert float(found) == pytest.approx(wanted / len(leaves), rel=1e-5)
+            share = likely[sorted(follow)].sum()
+            wanted += float(torch.log1p((1 - share) / share / floor))
+    found = ValidTokens(ItemSids(index), "cpu", floor).cost(logits, torch.from_numpy(spelled))
+    assert float(found) == pytest.approx(wanted, rel=1e-5)
+
+
+@pytest.mark.parametrize("read", [False, True])
+def test_drawn_targets_stand_behind_those_that_came(read):
+    index = Index.build(Catalog.from_arrays(np.arange(12)[:, None], codebooks=12))
+    numbers = torch.arange(5)[:, None] + torch.arange(3)  # five histories of three
+    rows, places = torch.arange(5).repeat_interleave(3), torch.arange(3).repeat(5)
+    targets = numbers.flatten()[:, None].clone()
+    targets[14] = -1  # a place behind the end
+    batch = Batch(numbers[:, :2, None], targets, rows, places)
+    valid = ValidTokens(ItemSids(index), "cpu")
+    stays, drawn = 0, []
+    for seed in range(20):
+        torch.manual_seed(seed)
+        more = valid.with_drawn(batch, repeated_places(rows), targets_are_read=read)
+        assert more.drawn == 6
+        assert torch.equal(more.histories[5:], batch.histories[[0, 4]])
+        assert more.rows[15:].tolist() == [5, 5, 5, 6, 6, 6]
+        assert more.places[15:].tolist() == [0, 1, 2, 0, 1, 2]
+        assert torch.equal(more.targets[:15], batch.targets)
+        assert more.targets[20] == -1
+        drawn += more.targets[15:20, 0].tolist()
+        stays += int((more.targets[15:20, 0] == targets[[0, 1, 2, 12, 13], 0]).sum())
+    assert set(drawn) == set(range(12))
+    assert (stays > 40) == read  # by luck alone a twelfth of 100; half of them where they are read
+
+
+def test_an_item_that_is_not_costs_nothing():
+    index = Index.build(Catalog.from_arrays(np.array([[0, 1], [2, 3]]), codebooks=4))
+    valid = ValidTokens(ItemSids(index), "cpu")
+    logits = [torch.zeros(1, 4), torch.zeros(1, 4)]
+    assert float(valid.cost(logits, torch.tensor([[-1, -1]]))) == 0
 
 
 def test_a_training_that_is_charged_keeps_to_the_catalog(tmp_path):
@@ -59,10 +93,12 @@ def test_a_training_that_is_charged_keeps_to_the_catalog(tmp_path):
         with torch.no_grad():
             said = model.logits(Batch(reading, targets, places, torch.zeros_like(places)))
             valid = ValidTokens(ItemSids(index), "cpu")
-            costs.append(float(valid.of_logits(said, torch.arange(20))))
+            costs.append(float(valid.cost(said, targets)))
     assert costs[1] < 0.5 * costs[0]
 
 
 def test_a_weight_that_is_none_is_refused():
     with pytest.raises(InputError, match="validity is -1"):
         TrainingSettings(validity=-1.0)
+    with pytest.raises(InputError, match="validity_floor is 0"):
+        TrainingSettings(validity_floor=0)

@@ -40,6 +40,9 @@ def train(
     patience: Annotated[
         int, typer.Option(min=1, help="Epochs without a better validation loss before the end.")
     ] = 15,
+    decay: Annotated[
+        float, typer.Option(help="Share of --epochs at whose end the learning rate falls to 0.")
+    ] = 0.0,
     drop_history: Annotated[
         float, typer.Option(help="Chance that an item of a history is left out of one epoch.")
     ] = 0.5,
@@ -122,6 +125,7 @@ def train(
             batch=batch,
             learning_rate=learning_rate,
             patience=patience,
+            decay=decay,
             drop_history=drop_history,
             label_smoothing=label_smoothing,
             teacher_share=teacher_share,

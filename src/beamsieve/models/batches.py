@@ -26,19 +26,22 @@ class Batch:
         targets: int64 [N, L]; the semantic IDs to predict.
         rows: int64 [N]; which history each target belongs to.
         places: int64 [N]; after how many of its items each target comes.
+        drawn: how many of the targets, the last ones, are no item that came but one drawn from the
+            catalog (:mod:`beamsieve.models.validity`).
     """
 
     histories: Tensor
     targets: Tensor
     rows: Tensor
     places: Tensor
+    drawn: int = 0
 
     def to(self, device: str) -> Batch:
         """The same on another device, which is not waited for."""
         parts: tuple[Tensor, ...] = (self.histories, self.targets, self.rows, self.places)
         if torch.device(device).type == "cuda":
             parts = tuple(part.pin_memory() for part in parts)
-        return Batch(*(part.to(device, non_blocking=True) for part in parts))
+        return Batch(*(part.to(device, non_blocking=True) for part in parts), self.drawn)
 
 
 def pad(histories: list[NDArray[np.int64]]) -> NDArray[np.int64]:

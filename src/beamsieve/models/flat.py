@@ -28,6 +28,8 @@ class FlatGR(Generator):
         codebooks: V_l per level, as the index's tables use them.
     """
 
+    reads_targets = True
+
     def __init__(self, config: ModelConfig, codebooks: Sequence[int]) -> None:
         super().__init__(config, codebooks, config.width)
         d = config.width

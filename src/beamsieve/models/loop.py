@@ -16,13 +16,13 @@ from torch.optim.swa_utils import get_ema_multi_avg_fn
 
 from beamsieve.errors import InputError, TrainingError
 from beamsieve.models.batches import Batch, hold_out, training_batches, validation_batches
-from beamsieve.models.losses import spelling_loss
+from beamsieve.models.losses import spelling_loss, training_loss
 from beamsieve.models.model import Model
 from beamsieve.models.progress import Bar
 from beamsieve.models.resuming import Progress
 from beamsieve.models.sequences import ItemSids, Sequences
 from beamsieve.models.settings import Stopped, TrainingSettings
-from beamsieve.models.validity import ValidTokens
+from beamsieve.models.validity import ValidTokens, repeated_places
 
 _log = logging.getLogger("beamsieve")
 
@@ -48,7 +48,11 @@ class Run:
         self.optimizer = _optimizer(self.model, settings)
         self.longest = model.config.longest
         self.teacher = None if teacher is None else teacher.to(settings.device).eval()
-        self.valid = ValidTokens(sids, settings.device) if settings.validity else None
+        self.valid = (
+            ValidTokens(sids, settings.device, settings.validity_floor)
+            if settings.validity
+            else None
+        )
         self.unread = 1 if torch.device(settings.device).type == "cpu" else _UNREAD
         self.training, held = hold_out(
             sequences, settings.validation_share, settings.seed, self.longest
@@ -98,22 +102,28 @@ class Run:
             random=np.random.default_rng([settings.seed, epoch]),
         )
         self.model.train()
-        bar.begin(f"epoch {epoch}/{settings.epochs}", -(-len(self.training) // settings.batch))
+        steps = -(-len(self.training) // settings.batch)
+        bar.begin(f"epoch {epoch}/{settings.epochs}", steps)
         losses: list[Tensor] = []
-        for batch in batches:
+        for place, batch in enumerate(batches):
             step += 1
-            losses.append(self._step(step, batch))
+            passed = (done.epoch + place / steps) / settings.epochs
+            losses.append(self._step(step, passed, batch))
             if len(losses) == self.unread:
                 self._check(losses, step, done, bar)
         self._check(losses, step, done, bar)
         return step
 
-    def _step(self, step: int, batch: Batch) -> Tensor:
-        """One step of the optimizer; its loss."""
+    def _step(self, step: int, passed: float, batch: Batch) -> Tensor:
+        """One step of the optimizer, when a share of the training has passed; its loss."""
         settings = self.settings
         for group in self.optimizer.param_groups:
-            group["lr"] = settings.learning_rate * min(1.0, step / settings.warm_up_steps)
-        loss = self._loss(self.model, batch, settings.label_smoothing, self.teacher, self.valid)
+            group["lr"] = settings.rate(step, passed)
+        if self.valid is not None:
+            batch = self.valid.with_drawn(
+                batch, repeated_places(batch.rows), targets_are_read=self.model.reads_targets
+            )
+        loss = self._loss(self.model, batch, settings, self.teacher, self.valid)
         self.optimizer.zero_grad(set_to_none=True)
         torch.autograd.backward(loss)
         nn.utils.clip_grad_norm_(self.model.parameters(), 1.0)
@@ -164,10 +174,11 @@ class Run:
         self,
         model: Model,
         batch: Batch,
-        label_smoothing: float = 0.0,
+        settings: TrainingSettings | None = None,
         teacher: Model | None = None,
         valid: ValidTokens | None = None,
     ) -> Tensor:
+        """What training lowers with ``settings``; without, the cost of the codes alone."""
         device = torch.device(self.settings.device).type
         batch = batch.to(self.settings.device)
         with torch.autocast(device, torch.bfloat16, self.settings.precision == "bfloat16"):
@@ -176,15 +187,9 @@ class Run:
             if teacher is not None:
                 with torch.no_grad():
                     taught = teacher.logits(batch)
-            beside = None if valid is None else valid.cost(model, batch)
-        loss = spelling_loss(
-            logits,
-            batch.targets,
-            label_smoothing=label_smoothing,
-            teacher=taught,
-            teacher_share=self.settings.teacher_share,
-        )
-        return loss if beside is None else loss + self.settings.validity * beside
+        if settings is None:
+            return spelling_loss(logits, batch.targets)
+        return training_loss(logits, batch, settings, teacher=taught, valid=valid)
 
 
 def _optimizer(model: Model, settings: TrainingSettings) -> torch.optim.AdamW:

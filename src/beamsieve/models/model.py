@@ -33,6 +33,9 @@ class Model(nn.Module, ABC):
         codebooks: V_l per level, as the index's tables use them.
     """
 
+    reads_targets = False
+    """Whether a target is read by the targets behind it, as in a plain language model."""
+
     def __init__(self, config: ModelConfig | WideConfig, codebooks: Sequence[int]) -> None:
         super().__init__()
         self.config = config

@@ -30,8 +30,13 @@ class TrainingSettings:
             there is a teacher.
         from_teacher: whether a model begins with its teacher's weights where it has the same parts
             (a Deco of a FusedGR: codes, fuser, backbone and, of equal width, heads).
-        validity: weight of what probability costs that no item can have, under prefixes drawn from
-            the whole catalog (:mod:`beamsieve.models.validity`); 0 for none.
+        decay: share of the training at whose end the learning rate falls linearly to 0; of
+            ``epochs``, which then has to be how long the training shall be. 0 for no fall.
+        validity: weight of what probability costs that no item can have, under the prefixes that
+            came and others drawn from the whole catalog (:mod:`beamsieve.models.validity`); 0 for
+            none. A teacher then speaks under the drawn ones as well.
+        validity_floor: odds of such probability at which that cost fades out; 1 makes it -log of
+            what the valid tokens have.
         drop_history: chance that an item of a history is left out of one epoch.
         average: decay per step of the moving average of the weights, which is what is validated
             and saved.
@@ -53,11 +58,13 @@ class TrainingSettings:
     batch: int = 64
     learning_rate: float = 2e-3
     warm_up_steps: int = 100
+    decay: float = 0.0
     weight_decay: float = 0.01
     label_smoothing: float = 0.0
     teacher_share: float = 0.5
     from_teacher: bool = False
     validity: float = 0.0
+    validity_floor: float = 0.01
     drop_history: float = 0.5
     average: float = 0.99
     patience: int = 15
@@ -67,11 +74,16 @@ class TrainingSettings:
     device: str = "cpu"
     precision: Precision = "float32"
 
+    def rate(self, step: int, passed: float) -> float:
+        """The learning rate of a step, from 1, when a share of the training has passed."""
+        left = min(1.0, (1 - passed) / self.decay) if self.decay else 1.0
+        return self.learning_rate * min(1.0, step / self.warm_up_steps) * max(0.0, left)
+
     def __post_init__(self) -> None:
         for name in ("epochs", "batch", "patience", "warm_up_steps"):
             if getattr(self, name) < 1:
                 raise InputError(f"{name} is {getattr(self, name)}; give at least 1.")
-        for name in ("teacher_share", "validation_share"):
+        for name in ("decay", "teacher_share", "validation_share"):
             if not 0 <= getattr(self, name) <= 1:
                 raise InputError(f"{name} is {getattr(self, name)}; give a share from 0 to 1.")
         for name in ("label_smoothing", "drop_history", "average"):
@@ -84,6 +96,8 @@ class TrainingSettings:
             )
         if not 0 <= self.validity < math.inf:
             raise InputError(f"validity is {self.validity}; give a weight from 0 on.")
+        if not 0 < self.validity_floor < math.inf:
+            raise InputError(f"validity_floor is {self.validity_floor}; give odds above 0.")
         if self.minutes is not None and not self.minutes > 0:
             raise InputError(f"minutes is {self.minutes}; give more than 0, or None for no limit.")
         if not 0 <= self.seed < 1 << 32:

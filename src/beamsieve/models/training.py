@@ -68,7 +68,8 @@ def train(
             trained to, which must not be less than ``config.longest``.
         unknown: what to do with an item that the index does not have.
         resume: go on where a training of the same data and settings was interrupted or ended;
-            epochs, minutes, patience and threads may differ. Starts anew where there is no state.
+            epochs (unless the learning rate falls towards their end), minutes, patience and threads
+            may differ. Starts anew where there is no state.
         progress: whether to draw a bar on stderr; None draws one where stderr is a terminal.
 
     Raises:
@@ -111,7 +112,8 @@ def train(
                 "settings": {
                     name: value
                     for name, value in asdict(settings).items()
-                    if name not in ("epochs", "minutes", "patience", "threads", "device")
+                    if name not in ("minutes", "patience", "threads", "device")
+                    and (name != "epochs" or settings.decay)
                 },
             },
         )

@@ -3,8 +3,14 @@
 A search that filters before it scores gives a beam's valid tokens all of the probability; one that
 scores first leaves with the others what the model gave them. The two return the same items as far
 as a model keeps to its catalog, and histories alone teach it that only under the prefixes of items
-that people had. So prefixes are drawn from the whole catalog, and the cost is -log of the
-probability of all tokens that may follow them.
+that people had. So some histories of every batch are read once more, each with the prefixes of
+items drawn from the whole catalog in place of those that came, and every prefix is charged for
+
+    log(1 + odds / floor),    odds = (1 - p) / p,
+
+where p is the probability of all tokens that may follow it. With a floor of 1 this is -log p, whose
+pull on an invalid token is as weak as the token is unlikely; with a small one the pull is the same
+until the odds are down at the floor.
 """
 
 from __future__ import annotations
@@ -16,11 +22,12 @@ import torch
 from torch import Tensor
 
 from beamsieve.models.batches import Batch
-from beamsieve.models.model import Model
 from beamsieve.models.sequences import ItemSids
 
-_EVERY = 4
-"""One in so many of a batch's places is asked."""
+EVERY = 4
+"""One in so many of a batch's histories is read again."""
+_KEPT = 0.5
+"""Where targets are part of what is read, the share of them that stays as it was."""
 _NEVER = -1e9
 """A logit of no weight; not -inf, whose gradient is no number where a row has no token at all."""
 
@@ -31,47 +38,89 @@ class ValidTokens:
     Args:
         sids: of the index's items.
         device: where the model is.
+        floor: odds of what no item can have at which the charge fades out.
     """
 
-    def __init__(self, sids: ItemSids, device: str | torch.device) -> None:
+    def __init__(self, sids: ItemSids, device: str | torch.device, floor: float = 1.0) -> None:
         spelled = sids.sids
-        self._sids = torch.from_numpy(spelled).to(device)
+        self.floor = floor
+        self._sids = torch.from_numpy(spelled)
         # Leaves are in lexicographic order: those of one prefix stand together, of none all.
         same = np.ones(len(spelled) - 1, np.bool_)
-        rows: list[np.ndarray] = []
         self._children: list[Tensor] = []
+        self._edges: list[Tensor] = []
+        self._spans: list[int] = []
         for level in range(spelled.shape[1]):
             row = np.cumsum(np.concatenate([[True], ~same])) - 1
-            rows.append(row)
             token = spelled[:, level]
             same = (spelled[1:, : level + 1] == spelled[:-1, : level + 1]).all(1)
-            first = np.concatenate([[True], ~same]) & (token >= 0)
+            first = np.concatenate([[True], ~same])
+            span = int(token.max()) + 2  # tokens from -1 on, the end of a shorter semantic ID
+            self._spans.append(span)
+            self._edges.append(torch.from_numpy(row[first] * span + token[first] + 1).to(device))
+            first &= token >= 0
             parents, tokens = row[first], token[first]
             counts = np.bincount(parents, minlength=row[-1] + 1)
             rank = np.arange(len(parents)) - (np.cumsum(counts) - counts)[parents]
             table = np.full((len(counts), counts.max()), -1)
             table[parents, rank] = tokens
             self._children.append(torch.from_numpy(table).to(device))
-        self._rows = torch.from_numpy(np.stack(rows, 1)).to(device)
 
-    def cost(self, model: Model, batch: Batch) -> Tensor:
-        """Mean over some places of ``batch``, in nats, all levels together; scalar.
+    def with_drawn(self, batch: Batch, chosen: Tensor, *, targets_are_read: bool) -> Batch:
+        """``batch``, and behind its own targets those of every ``EVERY``-th history once more.
 
-        Each place gets the semantic ID of a leaf drawn anew in place of its target.
+        There each real target is the semantic ID of a leaf drawn anew.
+
+        Args:
+            batch: on any device.
+            chosen: int64 [n]; which of its places belong to every ``EVERY``-th history, in order.
+            targets_are_read: whether a target is read by what comes after it (FlatGR). Then half
+                of them stay as they were, or nothing real would be left to read.
         """
-        rows, places = batch.rows[::_EVERY], batch.places[::_EVERY]
-        leaves = torch.randint(len(self._sids), (len(rows),), device=self._sids.device)
-        drawn = Batch(batch.histories, self._sids[leaves], rows, places)
-        return self.of_logits(model.logits(drawn), leaves)
+        device = batch.targets.device
+        if self._sids.device != device:
+            self._sids = self._sids.to(device)
+        own = batch.targets[chosen]
+        leaves = torch.randint(len(self._sids), (len(chosen),), device=device)
+        anew = own[:, :1] >= 0
+        if targets_are_read:
+            anew = anew & (torch.rand(anew.shape, device=device) >= _KEPT)
+        rows = batch.rows[chosen].div(EVERY, rounding_mode="floor") + len(batch.histories)
+        return Batch(
+            torch.cat([batch.histories, batch.histories[::EVERY]]),
+            torch.cat([batch.targets, torch.where(anew, self._sids[leaves], own)]),
+            torch.cat([batch.rows, rows]),
+            torch.cat([batch.places, batch.places[chosen]]),
+            len(chosen),
+        )
 
-    def of_logits(self, logits: Sequence[Tensor], leaves: Tensor) -> Tensor:
-        """The same of logits, per level [N, V_l], under the prefixes of leaves int64 [N]."""
+    def cost(self, logits: Sequence[Tensor], sids: Tensor) -> Tensor:
+        """The charge under every prefix of some semantic IDs, all levels together, in nats.
+
+        Args:
+            logits: per level [N, V_l].
+            sids: int64 [N, L], of items; all -1 where there is none, which costs nothing.
+
+        Returns:
+            the sum over the N; scalar.
+        """
         total = logits[0].new_zeros((), dtype=torch.float32)
+        row = torch.zeros_like(sids[:, 0])
         for level, said in enumerate(logits):
-            tokens = self._children[level][self._rows[leaves, level]]
+            token = sids[:, level]
+            tokens = self._children[level][row]
             real = tokens >= 0
-            valid = said.float().gather(1, tokens.clamp(min=0)).masked_fill(~real, _NEVER)
-            cost = said.float().logsumexp(-1) - valid.logsumexp(-1)
+            likely = torch.log_softmax(said.float(), -1).gather(1, tokens.clamp(min=0))
+            share = likely.masked_fill(~real, _NEVER).logsumexp(-1)  # log p
+            charge = torch.log1p(torch.expm1((-share).clamp(min=0.0)) / self.floor)
             # Behind the end of a shorter semantic ID nothing follows, and nothing is charged.
-            total = total + torch.where(real.any(-1), cost, 0.0).sum()
-        return total / max(1, len(leaves))
+            total = total + torch.where(token >= 0, charge, 0.0).sum()
+            edge = row * self._spans[level] + token + 1
+            row = torch.searchsorted(self._edges[level], edge)
+            row = row.clamp(max=len(self._edges[level]) - 1)  # of no item, whose cost is 0
+        return total
+
+
+def repeated_places(rows: Tensor) -> Tensor:
+    """int64; which places of a batch belong to every ``EVERY``-th history."""
+    return torch.nonzero(rows % EVERY == 0)[:, 0]
