@@ -69,10 +69,10 @@ def compile_instead(architecture, compiled, wanted):
     return launch
 
 
-def table(step, layout, vocabulary=V, rows=40):
-    """A table of ``rows`` rows with 1 to 30 tokens each."""
+def table(step, layout, vocabulary=V, rows=40, most=30):
+    """A table of ``rows`` rows with 1 to ``most`` tokens each."""
     draw = np.random.default_rng(step)
-    degrees = draw.integers(1, 31, rows)
+    degrees = draw.integers(1, most + 1, rows)
     tokens = np.concatenate([np.sort(draw.permutation(vocabulary)[:n]) for n in degrees])
     starts = np.concatenate([[0], np.cumsum(degrees)])
     made = make_table(step, vocabulary, starts, tokens.astype(np.uint16), layout)
@@ -96,8 +96,8 @@ def targeting():
 
 PRODUCTS = {"statistics", "score_groups", "score_slots"}
 OTHERS = {
-    "finish_tokens", "choose_cells", "key_cells", "find_slots",
-    "finish_slots", "row_bitmaps", "write_best", "rule_out", "permitted_tokens_dense",
+    "finish_tokens", "choose_cells", "key_cells", "find_units",
+    "add_shares", "finish_slots", "row_bitmaps", "write_best", "rule_out", "permitted_tokens_dense",
     "permitted_tokens_sparse",
 }  # fmt: skip
 
@@ -125,6 +125,7 @@ def test_all_kernels_compile(architecture, dtype, wanted, monkeypatch):
         (sparse, M, 32, "selective", ""),
         (sparse, M, 32, "selective", "apart"),
         (sparse, M, 40, "selective", "targeted"),
+        (table(2, "sparse", most=400), M, 32, "selective", ""),
         (sparse, M, 32, "full", "targeted"),
     ]
     asked = targeting()

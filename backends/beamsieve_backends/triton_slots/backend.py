@@ -89,7 +89,10 @@ class TritonBackend(Backend):
         "triton_slots/choose.py",
         "triton_slots/revisit.py",
         "triton_slots/finish.py",
+        "triton_slots/units.py",
         "triton_slots/slots.py",
+        "triton_slots/shares.py",
+        "triton_slots/survivors.py",
         "triton_slots/rank.py",
         "triton_slots/targeting.py",
     )

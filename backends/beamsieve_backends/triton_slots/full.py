@@ -181,14 +181,15 @@ def _all_held(call: Call, bitmap: torch.Tensor, words: int) -> NewBeams:
 def _revisited(call: Call, bitmap: torch.Tensor, words: int) -> NewBeams:
     B, M, W = call.B, call.M, call.W
     tile = _tile(call)
-    # Enough cells that a threshold among them is sharp, as far as one program can hold them.
+    # Enough cells that a threshold among them is sharp, as far as one program can hold them. One
+    # beam's tiles may be fewer than the width: then every group would reach the threshold.
     cells, tiles = 1, cdiv(call.V, tile)
-    if M * call.V >= 1 << 17:
+    if M * call.V >= 1 << 17 or M * tiles < 2 * W:
         while cells < tile // 16 and M * tiles * cells < 12 * W:
             cells *= 2
     group_max, best, peak, mass = _statistics(call, bitmap, words, tile, GROUP, cells)
     tiles_up, beams_up = power_of_two(tiles), power_of_two(M)
-    if M * call.V < 1 << 17 and coarse(M, 8) * coarse(tiles, 8) <= HELD:
+    if M * call.V < 1 << 17 and coarse(M, 8) * coarse(tiles, 8) * cells <= HELD:
         beams_up, tiles_up = coarse(M, 8), coarse(tiles, 8)
     groups = group_max.shape[-1] // (tiles * cells)
     held = beams_up * tiles_up * cells

@@ -37,7 +37,7 @@ def rank_and_write(
     start_array, start_bits, start_exceptions, start_kind, start_shift, start_gap,
     tokens, token_bits, bitmaps, ranks, rank_mask, words, rank_words, child, search_steps,
     next_array, next_bits, next_exceptions, next_kind, next_shift, next_gap, leaf_first,
-    first_entry, unit_starts, slots_each, IN_ORDER: tl.constexpr,
+    first_entry, unit_starts, slots_each, further_each, IN_ORDER: tl.constexpr,
     out_tokens, out_scores, out_keys, out_rows, out_parents, out_finished, out_count,
     M, V, W, T, last, ragged,
     T_UP: tl.constexpr, OWN: tl.constexpr, OTHERS: tl.constexpr,
@@ -53,7 +53,8 @@ def rank_and_write(
             and rank) or SPARSE (a search in the row's tokens, ``search_steps`` halvings).
         next_*: the next table's row starts, and leaf_first, int64 [entries], each entry's first
             leaf, where semantic IDs are of several lengths (``ragged``).
-        first_entry: int64 [B, M], unit_starts int32 [B, M + 1]: see ``slots``.
+        first_entry: int64 [B, M], unit_starts int32 [B, M + 1], slots_each, further_each: see
+            ``units``.
         last: whether this is the last table.
     """
     lane = tl.arange(0, OWN)
@@ -89,9 +90,8 @@ def rank_and_write(
                 slot = tl.load(slots + i, mask=step_from, other=0)
             begins = tl.load(unit_starts + b * (M + 1) + parent, mask=step_from, other=0)
             own = M * slots_each
-            of_row = tl.where(
-                slot < own, slot - parent * slots_each, slot - own + (1 - begins) * slots_each
-            )
+            behind = slots_each + slot - own - begins * further_each
+            of_row = tl.where(slot < own, slot - parent * slots_each, behind)
             entry = tl.load(first_entry + b * M + parent, mask=step_from, other=0)
             entry += of_row.to(tl.int64)
         elif child == DENSE:
@@ -197,7 +197,7 @@ def write_best(
         start_array, start_bits, start_exceptions, start_kind, start_shift, start_gap,
         tokens, token_bits, bitmaps, ranks, rank_mask, words, rank_words, child, search_steps,
         next_array, next_bits, next_exceptions, next_kind, next_shift, next_gap, leaf_first,
-        rows, rows, 0, True,
+        rows, rows, 0, 0, True,
         out_tokens, out_scores, out_keys, out_rows, out_parents, out_finished, out_count,
         M, V, W, T, last, ragged, T_UP, OWN, OTHERS,
     )  # fmt: skip

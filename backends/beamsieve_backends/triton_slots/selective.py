@@ -7,10 +7,12 @@ from typing import Any
 import torch
 
 from beamsieve_backends.triton_slots.call import Call, NewBeams
-from beamsieve_backends.triton_slots.launch import cdiv, launch
+from beamsieve_backends.triton_slots.launch import cdiv, launch, power_of_two
 from beamsieve_backends.triton_slots.rank import BY_SLOT
-from beamsieve_backends.triton_slots.slots import find_slots, finish_slots, score_slots
-from beamsieve_backends.triton_slots.tuning import PROCESSORS, TUNING, beams_up
+from beamsieve_backends.triton_slots.shares import add_shares
+from beamsieve_backends.triton_slots.slots import find_units, score_slots
+from beamsieve_backends.triton_slots.survivors import finish_slots
+from beamsieve_backends.triton_slots.tuning import FURTHER, PROCESSORS, TUNING, beams_up, coarse
 
 
 def selective(call: Call) -> NewBeams:
@@ -18,58 +20,84 @@ def selective(call: Call) -> NewBeams:
     table, B, M = call.table, call.B, call.M
     slots = table.slots
     most = table.most_units(M, call.beams.distinct)
-    capacity, units_capacity = (M + most) * slots, max(1, most)
-    slot_tokens, degrees, unit_starts, unit_beam = (
-        call.empty(B, n, dtype=torch.int32) for n in (capacity, M, M + 1, units_capacity)
+    expected = min(most, int(M * table.typical_units * 1.25))
+    capacity, units_capacity = M * slots + most * FURTHER, max(1, most)
+    degrees, unit_starts, unit_beam, slot_ids = (
+        call.empty(B, n, dtype=torch.int32) for n in (M, M + 1, units_capacity, capacity)
     )
     first_entry = call.empty(B, M, dtype=torch.int64)
-    shape = dict(TUNING["slots"])
-    shape |= call.block_k(shape["BLOCK_K"])
-    each = max(1, shape.pop("SLOTS_HELD") // slots)
-    expected = M + min(most, int(M * table.typical_units * 1.25))
-    programs = cdiv(expected, each)
-    most_programs = shape.pop("find") * PROCESSORS
-    finds = M <= 512 and B * programs <= most_programs
-    held = beams_up(M)
-    looking = (
-        call.beams.rows, call.finished, *table.starts, table.tokens, table.token_bits, table.bitmap,
-        table.ranks, table.rank_mask, table.words, table.rank_words,
-    )  # fmt: skip
-    if not finds:
-        launch(
-            find_slots, (B,), *looking, slot_tokens, first_entry, degrees, unit_starts, unit_beam,
-            M, capacity, units_capacity, SLOTS=slots, BEAMS_UP=held, SEARCHED=512,
-            DENSE=table.dense, warps=min(16, held // 32),
-        )  # fmt: skip
     slot_scores = call.empty(B, capacity)
     unit_peak, unit_sum = (call.empty(B, M + units_capacity) for _ in range(2))
+    unit_best = unit_peak if call.targeting is None else torch.empty_like(unit_peak)
+    shape = dict(TUNING["slots"])
+    shape |= call.block_k(shape["BLOCK_K"])
+    held = shape.pop("SLOTS_HELD")
+    each, further_each = max(1, held // slots), max(1, held // FURTHER)
+    of_first = cdiv(M, each)
+    # A wide row may come at any time, and its units are dealt to all programs of this kind.
+    spread = min(cdiv(most, further_each), cdiv(4 * PROCESSORS, B))
+    programs = of_first + max(cdiv(expected, further_each), spread)
+    finds = M <= 512 and B * programs <= shape.pop("find") * PROCESSORS
+    up = beams_up(M)
+    looking = (call.beams.rows, call.finished, *table.starts)
+    counted = (first_entry, degrees, unit_starts)
+    if not finds:
+        launch(
+            find_units, (B,), *looking, *counted, M, SLOTS=slots, FURTHER=FURTHER, BEAMS_UP=up,
+            warps=min(16, up // 32),
+        )  # fmt: skip
     launch(
-        score_slots, (B, programs), *looking, degrees, call.hidden, call.head, call.bias,
-        call.logits, call.beams.scores, call.has_bias, slot_tokens, first_entry, unit_starts,
-        unit_beam, slot_scores, unit_peak, unit_sum, M, call.V, call.D, capacity, units_capacity,
-        *_arguments_of(call), call.over_kept, FIND=finds, BEAMS_UP=held if finds else 1,
-        SEARCHED=128, DENSE=finds and table.dense, UNITS=each, SLOTS=slots,
+        score_slots, (B, programs), *looking, table.tokens, table.token_bits, table.bitmap,
+        table.ranks, table.rank_mask, table.words, table.rank_words, call.hidden, call.head,
+        call.bias, call.logits, call.has_bias, *counted, unit_beam, slot_ids, slot_scores,
+        unit_peak, unit_sum, unit_best, M, call.V, call.D, capacity, units_capacity, of_first,
+        *_arguments_of(call), call.over_kept, FIND=finds, BEAMS_UP=up if finds else 1,
+        BATCH_UP=1 if finds else coarse(B, 32), BEAM_BLOCK=128 if M <= 128 else 512,
+        DENSE=table.dense, UNITS=each, SLOTS=slots, FURTHER_UNITS=further_each, FURTHER=FURTHER,
         HAS_LOGITS=call.has_logits, TARGETED=call.targeting is not None, **shape,
     )  # fmt: skip
-    keys = call.empty(B, capacity, dtype=torch.int64)
-    best_keys = call.empty(B, capacity, dtype=torch.int64)
-    best_slots = call.empty(B, capacity, dtype=torch.int32)
     tops, log_sums = call.empty(B, M), call.empty(B, M)
-    scores = best_scores = call.beams.scores
-    if call.has_nudge:
-        scores, best_scores = call.empty(B, capacity), call.empty(B, capacity)
-    chunk = 512 if expected * slots <= 512 else 2048 if expected * slots <= 2048 else 8192
-    programs, shape = call.finishing(expected * slots, chunk)
-    if shape["DIRECT"]:  # the chunk is nothing but a loop's
-        chunk = 512
-    launch(
-        finish_slots, (B, programs), call.beams.scores, slot_scores, slot_tokens, unit_peak,
-        unit_sum, unit_starts, unit_beam, first_entry, call.bonus, call.nudge, tops, log_sums,
-        keys, scores, best_keys, best_scores, best_slots, *call.writing(int(BY_SLOT)), call.slack,
-        capacity, units_capacity, call.has_bonus, call.has_nudge, SLOTS=slots,
-        BEAM_BLOCK=128 if M <= 128 else 512, CHUNK=chunk, **shape,
+    # Where most rows are wide, many programs add their units' shares up.
+    adds = table.typical_units > 2
+    if adds:
+        launch(
+            add_shares, (B, cdiv(M, 16)), unit_peak, unit_sum, unit_starts, tops, log_sums, M,
+            units_capacity, BEAM_BLOCK=16, warps=4,
+        )  # fmt: skip
+    _finish(
+        call, M * slots + expected * FURTHER, capacity, units_capacity,
+        (slot_ids, slot_scores, unit_peak, unit_sum, unit_best, unit_starts, unit_beam,
+         first_entry, call.bonus, call.nudge, tops, log_sums), adds,
     )  # fmt: skip
     return call.new
+
+
+def _finish(
+    call: Call, expected: int, capacity: int, units_capacity: int, scored: tuple[Any, ...],
+    has_normalizers: bool,
+) -> None:  # fmt: skip
+    """Choose among about so many slots, and write the new beams."""
+    B, M, W = call.B, call.M, call.W
+    shape = dict(TUNING["survivors"])
+    chunks = shape.pop("chunks")
+    chunk = next((size for size in chunks if expected <= size), chunks[-1])
+    few = TUNING["finish"]["direct"] and B * cdiv(expected, 32) <= 2 * PROCESSORS
+    direct = expected <= min(chunk, 2048) and few
+    ranked = expected if direct else W + call.slack
+    sizes = (own for own in (32, 128) if B * cdiv(ranked, own) <= 2 * PROCESSORS)
+    own = next(sizes, 512)
+    units = call.empty(2, B, M + units_capacity, dtype=torch.int32)
+    room = capacity + W + call.slack
+    launch(
+        finish_slots, (B, cdiv(ranked, own)), call.beams.scores, *scored, *units,
+        call.empty(B, room, dtype=torch.int64),
+        call.empty(B, room) if call.has_nudge else call.beams.scores,
+        call.empty(B, room, dtype=torch.int32), *call.writing(int(BY_SLOT)), call.slack, capacity,
+        units_capacity, call.has_bonus, call.has_nudge, int(has_normalizers),
+        SLOTS=call.table.slots, FURTHER=FURTHER, BEAM_BLOCK=128 if M <= 128 else 512, CHUNK=chunk,
+        DIRECT=direct, OWN=own, OTHERS=TUNING["finish"]["ranked"] // own,
+        T_UP=max(8, power_of_two(call.t)), **shape,
+    )  # fmt: skip
 
 
 def _arguments_of(call: Call) -> tuple[Any, ...]:

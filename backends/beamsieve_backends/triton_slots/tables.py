@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from beamsieve.index.layouts import make_table
 from beamsieve.index.leaves import has_no_empty_row
 from beamsieve.index.tables import StepTable, layout_bytes
+from beamsieve_backends.triton_slots.tuning import FURTHER
 from beamsieve_backends.upload import to_device
 
 if TYPE_CHECKING:
@@ -37,7 +38,7 @@ class DeviceTable:
         bitmap: int64 [rows, words], ranks: int16 or int32 [rows, rank_words]; dense tables only.
         leaf_first: int64 [entries], the first leaf behind each entry; only where semantic IDs are
             of several lengths.
-        slots: the slots of a unit, of which each row has one, and more where it is wider.
+        slots: the slots of each beam's own unit; what its row has beyond them has further units.
         unit_sums: int64 [n + 1] on the host: the most further units that n beams on distinct rows
             can have.
         typical_degree: what a row has on average when rows are met as often as they have entries.
@@ -142,7 +143,7 @@ def load_table(
             )
     degrees = np.diff(row_starts).astype(np.int64)
     slots = _slots(degrees)
-    units = np.maximum(degrees - 1, 0) // slots
+    units = -(-np.maximum(degrees - slots, 0) // FURTHER)
     starts = table.starts
     dense = table.bitmap is not None
     first = starts.plain if starts.plain is not None else starts.samples
@@ -181,7 +182,7 @@ def load_table(
 
 
 def _slots(degrees: NDArray[np.int64]) -> int:
-    """Slots of a unit: few, but enough for most rows."""
+    """Slots of a beam's own unit: few, but enough for most rows."""
     mean = degrees.mean() if len(degrees) else 0.0
     if len(degrees) >= 1 << 14 and mean <= 1.3:
         return 2

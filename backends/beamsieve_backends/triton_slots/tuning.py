@@ -7,6 +7,8 @@ from typing import Any
 
 from beamsieve_backends.triton_slots.launch import INTERPRETED
 
+FURTHER = 16
+"""The slots of a unit of what a row has beyond its first unit."""
 GROUP = 8
 LIMIT = 2
 """Groups that stay after the choice, as a multiple of the width."""
@@ -37,6 +39,7 @@ TUNING: dict[str, dict[str, Any]] = {
         "many": {"narrow": 128, "wide": 128},
     },
     "finish": {"direct": True, "ranked": 4096, "warps": 8, "held_by_warp": 512},
+    "survivors": {"chunks": (512, 2048, 4096), "warps": 8, "registers": 128},
 }
 """Block shapes that were fast on an H200. Those that decide the order of a sum follow from a
 request's own shape (few or many beams), never from the batch, so that no result does either; of

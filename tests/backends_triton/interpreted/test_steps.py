@@ -142,6 +142,45 @@ def test_kernels_of_large_steps_give_the_same(layout, monkeypatch):
     follow(Walk(10, 70, 2, 400, layout=layout), [20, 40])
 
 
+@pytest.mark.parametrize("guided", [False, True], ids=["alone", "guided"])
+def test_slots_beyond_one_program_are_chosen_by_units(guided, monkeypatch):
+    monkeypatch.setitem(TUNING["slots"], "find", 0)
+    monkeypatch.setitem(TUNING["survivors"], "chunks", (16,))
+    walk = Walk(12, 150, 2, 900, layout="sparse")
+    walk.begin(2)
+    walk.step(12, **walk.normal(12))
+    given = walk.normal(12)
+    if guided:
+        shape = (*walk.beams.rows.shape, 150)
+        given |= {name: walk.draw.standard_normal(shape).astype(np.float32)
+                  for name in ("bonus", "nudge")}  # fmt: skip
+    walk.step(20, **given)
+
+
+def test_equal_slots_beyond_one_program_go_by_parent_and_token(monkeypatch):
+    monkeypatch.setitem(TUNING["survivors"], "chunks", (16,))
+    walk = Walk(13, 100, 2, 900, layout="sparse")
+    walk.begin(2)
+    for width in (9, 4):
+        walk.step(width, logits=np.zeros((*walk.beams.rows.shape, 100), np.float32))
+
+
+def test_a_wide_row_among_short_ones(monkeypatch):
+    monkeypatch.setitem(TUNING["slots"], "find", 0)
+    monkeypatch.setitem(TUNING["survivors"], "chunks", (16,))
+    sids = [[token, token % 7] for token in range(12)]
+    sids += [[3, token] for token in range(400)]
+    trie = spec.Trie(sorted(set(map(tuple, sids))), codebooks=[12, 400])
+    catalog = Catalog.from_arrays(np.unique(sids, axis=0), codebooks=[12, 400])
+    walk = Walk(14, 12, 2, 5)
+    walk.trie = trie
+    walk.engine = Engine(Index.build(catalog, layout="sparse"), TritonBackend(), "catalog")
+    walk.begin(3)
+    walk.step(12, **walk.normal(12))
+    walk.vocabulary = 400
+    walk.step(30, **walk.normal(30))
+
+
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
 def test_half_precision_inputs_lose_nothing(dtype):
     follow(Walk(2, 70, 3, 300), [30, 20, 25], dtype=dtype)
@@ -172,6 +211,13 @@ def test_equal_logits_go_by_parent_and_token(layout):
     walk.begin(2)
     for width in (8, 3):
         walk.step(width, logits=np.zeros((*walk.beams.rows.shape, 200), np.float32))
+
+
+def test_a_width_beyond_one_beams_tiles(monkeypatch):
+    monkeypatch.setattr(full, "HELD", 64)
+    walk = Walk(15, 700, 1, 650, layout="dense")
+    walk.begin(2)
+    walk.step(40, **walk.normal(40))
 
 
 def test_one_beam_far_ahead_of_the_others():

@@ -1,0 +1,75 @@
+"""Device helpers: the units that a beam's valid tokens are put in.
+
+A beam has one unit of SLOTS slots, whatever its row: unit m is beam m's, so most tokens need no
+search. What a row has beyond that lies in further units of FURTHER slots each, behind those of all
+beams and in the beams' order. So slots follow the sum of the degrees, and nobody waits for a wide
+row.
+"""
+
+# Kernels are written in Triton's language, whose values have no Python types.
+# mypy: disable-error-code="no-untyped-def,no-untyped-call,untyped-decorator,no-any-return"
+from __future__ import annotations
+
+import triton
+import triton.language as tl
+
+from beamsieve_backends.triton_slots.lookup import row_bounds, token_at, token_of_rank
+
+DONE = tl.constexpr(-1)
+"""In place of a degree: the beam is finished, and goes on as it is."""
+
+
+@triton.jit
+def count_units(
+    rows, finished,
+    start_array, start_bits, start_exceptions, start_kind, start_shift, start_gap,
+    first_entry, degrees, unit_starts, b, M,
+    SLOTS: tl.constexpr, FURTHER: tl.constexpr, BEAMS_UP: tl.constexpr,
+):  # fmt: skip
+    """Write what all units of request b follow from.
+
+    Args:
+        first_entry: out, int64 [B, M]; a finished beam's leaf.
+        degrees: out, int32 [B, M]; how many valid tokens a beam has; DONE if it is finished.
+        unit_starts: out, int32 [B, M + 1]; the further units of the beams before each, and of all.
+    """
+    m = tl.arange(0, BEAMS_UP)
+    inside = m < M
+    row = tl.load(rows + b * M + m, mask=inside, other=-1)
+    done = (row >= 0) & (tl.load(finished + b * M + m, mask=inside, other=0) != 0)
+    live = (row >= 0) & (done == 0)
+    first, end = row_bounds(
+        start_array, start_bits, start_exceptions, start_kind, start_shift, start_gap, row, live
+    )
+    degree = (end - first).to(tl.int32)
+    further = tl.where(degree > SLOTS, (degree - SLOTS + FURTHER - 1) // FURTHER, 0)
+    ends = tl.cumsum(further, 0)
+    tl.store(first_entry + b * M + m, tl.where(done, row, first), mask=inside)
+    tl.store(degrees + b * M + m, tl.where(done, DONE, degree), mask=inside)
+    tl.store(unit_starts + b * (M + 1) + m, ends - further, mask=inside)
+    tl.store(unit_starts + b * (M + 1) + M, tl.sum(further))
+
+
+@triton.jit
+def beam_of(unit_starts, unit, M, UNITS: tl.constexpr, BLOCK: tl.constexpr):
+    """int32 [UNITS]: the beam that each of a request's further units is of."""
+    found = tl.zeros((UNITS,), tl.int32)
+    for begin in range(0, M, BLOCK):
+        m = begin + tl.arange(0, BLOCK)
+        end = tl.load(unit_starts + 1 + m, mask=m < M, other=2147483647)
+        found += tl.sum((end[None, :] <= unit[:, None]).to(tl.int32), 1)
+    return tl.minimum(found, M - 1)
+
+
+@triton.jit
+def tokens_of(
+    tokens, token_bits, bitmaps, ranks, rank_mask, words, rank_words, row, first, rank, real,
+    DENSE: tl.constexpr,
+):  # fmt: skip
+    """int32 [n, slots]: the tokens of n rows that so many others (``rank``) come before; 0 where
+    not ``real``."""
+    rank = rank.to(tl.int64)
+    if DENSE:
+        lines = row[:, None] + tl.zeros(rank.shape, tl.int64)
+        return token_of_rank(bitmaps, ranks, rank_mask, words, rank_words, lines, rank, real)
+    return token_at(tokens, token_bits, first[:, None] + rank, real)
