@@ -12,8 +12,8 @@ from triton.compiler import ASTSource  # noqa: E402
 
 from beamsieve.models.spelling_kernel import (  # noqa: E402
     add_norm,
+    first_attention,
     open_attention,
-    read_codes,
     spell_attention,
 )
 
@@ -24,9 +24,9 @@ if os.environ.get("TRITON_INTERPRET") == "1":
 ATTENTION = {"T": 3, "C": 2, "H": 8, "D": 32, "ROWS": 1}
 ROWS = {"E": 256, "ROWS": 4, "EPSILON": 1e-5}
 KERNELS: list[tuple[Any, dict[str, Any], dict[str, str]]] = [
-    (spell_attention, ATTENTION, {"parents": "*i32"}),
+    (spell_attention, {**ATTENTION, "LAST": False}, {"parents": "*i32"}),
+    (first_attention, ATTENTION, {"codes": "*i32", "starts": "*i64"}),
     (open_attention, {"M": 2, "H": 8, "D": 32, "ROWS": 8}, {}),
-    (read_codes, ROWS, {"codes": "*i32"}),
     (add_norm, ROWS, {}),
 ]
 

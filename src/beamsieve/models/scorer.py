@@ -8,9 +8,10 @@ import torch
 import torch.utils.dlpack
 from torch import Tensor
 
+from beamsieve.models.deco import Deco
 from beamsieve.models.generator import Generator, Reading
 from beamsieve.models.pointer import Copying, mixed
-from beamsieve.models.spelling import spelt_tokens
+from beamsieve.models.spelling import ReadCodes, spelt_tokens
 
 
 class SpeltBeams(Protocol):
@@ -38,7 +39,7 @@ class BeamScorer:
         model: in evaluation mode.
         reading: from ``model.read``.
         kernel: whether a Deco's decoder runs in Triton kernels of its own but for its products, on
-            a GPU. It says the same to rounding.
+            a GPU. It says the same to rounding, of the weights as they are when the scorer is made.
 
     Raises:
         InputError: the kernel is asked for and cannot serve; at the first step of a search.
@@ -48,6 +49,8 @@ class BeamScorer:
         self.model = model
         self.reading = reading
         self.kernel = kernel
+        # Made here, not in a search, which may be under capture.
+        self._read = ReadCodes(model) if kernel and isinstance(model, Deco) else None
         self._next = 0
         self._search: object = None
 
@@ -59,7 +62,7 @@ class BeamScorer:
         search = getattr(beams, "search", None)
         with torch.no_grad():
             if step != self._next or search is not self._search:
-                self._spelt = spelt_tokens(self.model, self.reading, self.kernel)
+                self._spelt = spelt_tokens(self.model, self.reading, self.kernel, self._read)
                 self._copies = _begin(self.reading.copying)
             device = self._spelt.first.device
             tokens = as_tensor(beams.tokens, device)
@@ -71,10 +74,10 @@ class BeamScorer:
             hidden = self._spelt.first[:, None].expand(-1, tokens.shape[1], -1)
             # One token per step; more only where the search began with a prefix.
             while self._spelt.count < step - 1:
-                codes = tokens[:, :, self._spelt.count]
                 if self._copies is not None:
-                    self._copies.append(self._spelt.count, codes.long().clamp(min=0))
-                hidden = self._spelt.append(codes)
+                    codes = tokens[:, :, self._spelt.count].long().clamp(min=0)
+                    self._copies.append(self._spelt.count, codes)
+                hidden = self._spelt.append(tokens)
             self._next, self._search = step + 1, search
             head = self.model.heads[step - 1]
             if self._copies is None:

@@ -37,12 +37,12 @@ class SpeltTokens:
         request = torch.arange(len(parents), device=parents.device)[:, None]
         self._own = [kept[request, parents] for kept in self._own]
 
-    def append(self, codes: Tensor) -> Tensor:
-        """Read one more code per beam, [B, W]; the states [B, W, e] behind it.
+    def append(self, tokens: Tensor) -> Tensor:
+        """Read one more code per beam of tokens [B, W, count + 1 or more]; the states [B, W, e].
 
-        Places without a beam have code -1; whatever is read for them is never used.
+        Places without a beam have token -1; whatever is read for them is never used.
         """
-        codes = codes.long().clamp(min=0)
+        codes = tokens[:, :, self.count].long().clamp(min=0)
         x = self._model.token(self.count, codes, self._context)
         for layer, block in enumerate(self._model.spelling):
             # Each beam is a sequence of one token: [B, W, heads, 1, e / heads].
@@ -77,12 +77,41 @@ class SpeltTokens:
         return mixed_values.transpose(1, 2)[..., None, :]
 
 
+class ReadCodes:
+    """What a Deco's decoder reads for each code of each level, and its first layer's products.
+
+    A code is read the same whatever stands before it, so as many rows as there are codes do for
+    all beams of all searches; they are of the weights as they are now.
+
+    Attributes:
+        starts: int64 [L - 1]; a code of level l is row ``starts[l] + code``.
+        table: [rows, e]; what is read.
+        products: [rows, 3 * e]; queries, keys and values.
+    """
+
+    def __init__(self, model: Deco) -> None:
+        with torch.no_grad():
+            places = model.spelling_positions.weight[model.config.concepts :].float()
+            tables = [
+                (codes.weight.float() + place) * model.config.decoder_width**0.5
+                for codes, place in zip(model.prefix_codes, places, strict=True)
+            ]
+            sizes = torch.tensor([len(table) for table in tables], device=places.device)
+            self.starts = sizes.cumsum(0) - sizes
+            block = model.spelling[0]
+            joined = torch.cat([*tables, places.new_empty((0, places.shape[1]))])
+            self.table = joined.to(block.queries_keys_values.weight.dtype)
+            products: Tensor = block.queries_keys_values(block.attention_norm(self.table))
+            self.products = products
+
+
 class SpeltByKernel(SpeltTokens):
     """The same, of a Deco, with what stands between the products in kernels of its own."""
 
-    def __init__(self, model: Deco, context: Context) -> None:
+    def __init__(self, model: Deco, context: Context, read: ReadCodes) -> None:
         super().__init__(model, context)
         self._deco = model
+        self._read = read
         self._parents: Tensor | None = None
 
     @staticmethod
@@ -120,40 +149,59 @@ class SpeltByKernel(SpeltTokens):
         """Put the beams into the order of parents [B, W]: when the next token is read."""
         self._parents = parents.contiguous()
 
-    def append(self, codes: Tensor) -> Tensor:
-        """Read one more code per beam, [B, W]; the states [B, W, e] behind it."""
+    def append(self, tokens: Tensor) -> Tensor:
+        """Read one more code per beam of tokens [B, W, count + 1 or more]; the states [B, W, e]."""
         if self._parents is None:
-            self._parents = torch.arange(codes.shape[1], device=codes.device).repeat(len(codes), 1)
+            self._parents = torch.arange(tokens.shape[1], device=tokens.device).repeat(
+                len(tokens), 1
+            )
         layers = [*self._deco.spelling]
         norms = [*(block.attention_norm for block in layers[1:]), self._deco.spelling_norm]
-        x, normed = self._read(codes, layers[0].attention_norm)
+        x, mixed = self._first(tokens, layers[0].heads)
+        normed = x
         for layer, (block, norm) in enumerate(zip(layers, norms, strict=True)):
-            mixed = self._mix(layer, block, block.queries_keys_values(normed))
+            if layer:
+                mixed = self._mix(layer, block, block.queries_keys_values(normed))
             normed = _added(x, block.attention_out(mixed), block.feed_norm)
             normed = _added(x, block.feed_out(_fed(normed, block.feed_in)), norm)
         self.count += 1
         self._parents = None
         return normed
 
-    def _read(self, codes: Tensor, norm: nn.Module) -> tuple[Tensor, Tensor]:
-        """What the decoder reads for codes [B, W], [B, W, e], and its norm."""
-        from beamsieve.models.spelling_kernel import read_codes
+    def _first(self, tokens: Tensor, heads: int) -> tuple[Tensor, Tensor]:
+        """What the decoder reads for the next code, [B, W, e], and its first layer's attention."""
+        from beamsieve.models.spelling_kernel import first_attention
 
-        table = self._deco.prefix_codes[self.count].weight
-        place = self._deco.spelling_positions.weight[self._deco.config.concepts + self.count]
-        e = table.shape[1]
-        x = table.new_empty((*codes.shape, e))
-        normed = torch.empty_like(x)
+        batch, width = tokens.shape[:2]
+        read = self._read
+        e = read.table.shape[1]
+        x = read.table.new_empty((batch, width, e))
+        mixed = torch.empty_like(x)
+        keys, values = self._keys_values(0)
+        rows = power_of_two(max(1, _ATTENDED // e))
         launch(
-            read_codes,
-            cdiv(codes.numel(), _rows(e)),
-            *(codes, table, place, norm.weight, norm.bias, x, normed),
-            *(codes.numel(), codes.shape[1], codes.stride(0), codes.stride(1), e**0.5),
-            E=e,
-            ROWS=_rows(e),
-            EPSILON=norm.eps,
+            first_attention,
+            cdiv(batch * width, rows),
+            *(tokens, read.starts, read.table, read.products, keys, values, x, mixed),
+            *(batch * width, width, (e // heads) ** -0.5),
+            *(tokens.stride(0), tokens.stride(1), tokens.stride(2)),
+            *(keys.stride(0), keys.stride(1), keys.stride(2)),
+            warps=4 if rows * e >= 128 else 2,
+            T=self.count + 1,
+            C=keys.shape[2],
+            H=heads,
+            D=e // heads,
+            ROWS=rows,
         )
-        return x, normed
+        return x, mixed
+
+    def _keys_values(self, layer: int) -> tuple[Tensor, Tensor]:
+        """The context's, laid out alike."""
+        keys, values = self._context.keys[layer], self._context.values[layer]
+        # Values may lie otherwise than keys only if someone else made them.
+        if values.stride() != keys.stride():
+            return keys.contiguous(), values.contiguous()
+        return keys, values
 
     def _mix(self, layer: int, block: Block, product: Tensor) -> Tensor:
         """[B, W, e]: attention of product [B, W, 3 * e], the beams brought into their order."""
@@ -163,12 +211,10 @@ class SpeltByKernel(SpeltTokens):
         batch, width, whole = product.shape
         heads, size = block.heads, whole // 3 // block.heads
         mixed = product.new_empty((batch, width, heads * size))
-        own = product.new_empty((batch, width, self.count + 1, 2, heads * size))
-        keys, values = self._context.keys[layer], self._context.values[layer]
-        # Values may lie otherwise than keys only if someone else made them.
-        values = values if values.stride() == keys.stride() else values.contiguous()
-        keys = keys if values.stride() == keys.stride() else keys.contiguous()
-        before = self._own[layer] if self.count else own
+        last = self.count + 2 == self._deco.levels  # nothing will ask for its keys and values
+        own = product.new_empty((batch, width, 0 if last else self.count + 1, 2, heads * size))
+        keys, values = self._keys_values(layer)
+        before = self._own[layer - 1] if self.count else own
         rows = power_of_two(max(1, _ATTENDED // (heads * size)))
         launch(
             spell_attention,
@@ -182,9 +228,10 @@ class SpeltByKernel(SpeltTokens):
             H=heads,
             D=size,
             ROWS=rows,
+            LAST=last,
         )
         if self.count:
-            self._own[layer] = own
+            self._own[layer - 1] = own
         else:
             self._own.append(own)
         return mixed
@@ -225,8 +272,12 @@ def _rows(width: int) -> int:
     return power_of_two(max(1, _READ // width))
 
 
-def spelt_tokens(model: Generator, reading: Reading, kernel: bool) -> SpeltTokens:
+def spelt_tokens(
+    model: Generator, reading: Reading, kernel: bool, read: ReadCodes | None = None
+) -> SpeltTokens:
     """The spelt tokens of one search, none so far, by the plain layers or by the kernels.
+
+    ``read`` is the kernels': made once, it serves every search with the same weights.
 
     Raises:
         InputError: the kernels are asked for and cannot serve.
@@ -238,7 +289,8 @@ def spelt_tokens(model: Generator, reading: Reading, kernel: bool) -> SpeltToken
     reason = _why_not(model, reading.concepts)
     if reason:
         raise InputError(f"The spelling kernels cannot serve: {reason}.")
-    return SpeltByKernel(model, SpeltByKernel.opened(model, reading.concepts))
+    context = SpeltByKernel.opened(model, reading.concepts)
+    return SpeltByKernel(model, context, read or ReadCodes(model))
 
 
 def _why_not(model: Deco, concepts: Tensor) -> str:
