@@ -21,13 +21,18 @@ def unconstrained_step(case: StepCase, width: int) -> tuple[torch.Tensor, torch.
 
 
 def naive_selective_step(
-    case: StepCase, row_starts: torch.Tensor, table_tokens: torch.Tensor, slots: int, width: int
+    case: StepCase,
+    row_starts: torch.Tensor,
+    table_tokens: torch.Tensor,
+    slots: int,
+    width: int,
+    length: int,
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """The valid tokens of every beam as one compact list, their head rows gathered into a matrix.
 
     The list needs a count, a prefix sum and a compaction, and the matrix is as large as the list is
     long: what padded slots avoid. The table is plain: ``row_starts`` [rows + 1] and the tokens of
-    all entries, int32; ``slots`` is its widest row.
+    all entries, int32; ``slots`` is its widest row, ``length`` the list's.
 
     Returns:
         scores and flat slots, both [B, width].
@@ -36,8 +41,9 @@ def naive_selective_step(
     rows = case.rows.flatten()
     starts = row_starts[rows].long()
     degrees = row_starts[rows + 1].long() - starts
-    slot = torch.arange(slots, device=rows.device)
-    beam, rank = torch.nonzero(slot < degrees[:, None], as_tuple=True)
+    of_each = torch.arange(len(rows), device=rows.device)
+    beam = torch.repeat_interleave(of_each, degrees, output_size=length)
+    rank = torch.arange(length, device=rows.device) - (degrees.cumsum(0) - degrees)[beam]
     gathered = case.head[table_tokens[starts[beam] + rank].long()]
     logits = (case.hidden.flatten(0, 1)[beam] * gathered).sum(-1, dtype=torch.float32)
     padded = torch.full((len(rows), slots), -torch.inf, device=rows.device)

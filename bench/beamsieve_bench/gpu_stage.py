@@ -1,7 +1,8 @@
 """The decode stage on a GPU: filter, projection and selection of whole searches.
 
-    python -m beamsieve_bench.gpu_stage --out DIRECTORY [--cells Z1,Z2,Z3] [--extras]
-        [--beams 128,512] [--dtypes bfloat16,float32] [--tables DIRECTORY] [--check]
+    python -m beamsieve_bench.gpu_stage --out DIRECTORY [--parts cells,sweep,hub,naive]
+        [--cells Z1,Z2,Z3] [--batches 1,8,32] [--beams 128,512] [--dtypes bfloat16,float32]
+        [--profile] [--tables DIRECTORY] [--check]
 
 Every cell (catalog, batch, beams, dtype) passes the gate in ``gpu_check`` before it is timed; a
 cell that fails is reported as failed and not timed, and no cell at all is an error. Three times are
@@ -10,10 +11,11 @@ in a graph of its own; ``sum_ms``, their sum, which is how the published baselin
 ``whole_ms``, all steps in one graph, which is how a search runs. ``unconstrained_ms`` repeats the
 baseline's own unconstrained measurement, as a sum, on the same device in the same run.
 
-``--extras`` adds the codebook sweep, the hub row, and selective projection done naively.
+``--parts`` names what is measured: these cells, a sweep over the codebook's size, a table with a
+hub row, and selective projection done naively. ``--profile`` adds the microseconds of every kernel.
 ``--tables`` keeps the catalogs' tables in a directory, and takes them from there the next time.
-``--check`` passes every cell through its gate and times none; it also leaves every kernel compiled,
-so that several catalogs may be prepared side by side before they are measured one by one.
+``--check`` passes everything through its gate and times nothing; it also leaves every kernel
+compiled, so that catalogs may be prepared side by side before they are measured one by one.
 """
 
 from __future__ import annotations
@@ -22,31 +24,24 @@ import argparse
 import json
 import multiprocessing
 import pickle
-import time
-from collections.abc import Callable
-from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import torch
 
-from beamsieve.index.build import make_table
 from beamsieve.index.tables import StepTable
 from beamsieve.interface import Projection, StepInputs
 from beamsieve_backends.triton_slots.step import NewBeams, StepArrays, run_step
 from beamsieve_backends.triton_slots.tables import DeviceTables, load_table
 from beamsieve_bench.catalogs import WORKLOADS, Workload, skewed_sids
 from beamsieve_bench.gpu_check import check_step
-from beamsieve_bench.gpu_others import naive_selective_step, unconstrained_step
-from beamsieve_bench.gpu_timing import measured_ms
+from beamsieve_bench.gpu_others import unconstrained_step
+from beamsieve_bench.gpu_timing import kernel_times, measured_ms
 from beamsieve_bench.gpu_workloads import StepCase, step_case, step_tables
 
-BATCHES = (1, 8, 32)
 TOLERANCE = 1e-5
-SWEEP = (2048, 4096, 8192, 16384)
-SWEPT_ITEMS = 1_000_000
+PARTS = ("cells", "sweep", "hub", "naive")
 
 
 class Stage:
@@ -94,12 +89,22 @@ class Stage:
         """The gate: every step against float64; returns the largest difference."""
         worst = 0.0
         for case, table in zip(cases, self.host, strict=True):
-            result = _result(self.step(case, width))
+            result = checkable(self.step(case, width))
             worst = max(worst, check_step(table, case, width, result, TOLERANCE, requests=2))
         return worst
 
+    def profiled(self, cases: list[StepCase], width: int) -> list[list[tuple[str, float]]]:
+        """Each step's kernels and their microseconds, one after the other without overlap."""
+        return [kernel_times(partial(self.step, case, width)) for case in cases]
+
     def measured(
-        self, batch: int, beams: int, dtype: torch.dtype, timed: bool = True, free: bool = True
+        self,
+        batch: int,
+        beams: int,
+        dtype: torch.dtype,
+        timed: bool = True,
+        free: bool = True,
+        profile: bool = False,
     ) -> dict[str, Any]:
         """One cell, gate first; ``free`` to measure the unconstrained decode beside it."""
         cases = self.cases(batch, beams, dtype)
@@ -119,7 +124,16 @@ class Stage:
         if free:
             unconstrained = [measured_ms(partial(unconstrained_step, c, beams)) for c in cases]
             row["unconstrained_ms"] = round(sum(unconstrained), 4)
+        if profile:
+            row["kernels_us"] = self.profiled(cases, beams)
         return row
+
+
+def checkable(
+    new: NewBeams,
+) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor]:
+    """What ``gpu_check.check_step`` takes of a step's result."""
+    return new.tokens, new.scores, new.rows, new.parents, new.count
 
 
 def tables_of(workload: Workload, kept: Path | None = None) -> tuple[StepTable, ...]:
@@ -136,96 +150,6 @@ def tables_of(workload: Workload, kept: Path | None = None) -> tuple[StepTable, 
     return tables
 
 
-def codebook_sweep(
-    device: torch.device, kept: Path | None, timed: bool = True
-) -> list[dict[str, Any]]:
-    """The same number of semantic IDs under growing codebooks, batch 32, planned."""
-    rows = []
-    for vocabulary in SWEEP:
-        stage = Stage(tables_of(Workload(SWEPT_ITEMS, vocabulary, 4), kept), device)
-        stage.planned(stage.cases(32, 512, torch.bfloat16), 512, timed)
-        row = stage.measured(32, 512, torch.bfloat16, timed)
-        plan = {str(step): projection for step, projection in stage.plan.items()}
-        rows.append({"case": "codebook", "vocabulary": vocabulary, "plan": plan, **row})
-    return rows
-
-
-def hub_row(device: torch.device, vocabulary: int = 8192, rows: int = 50_000) -> list[Any]:
-    """One row with every token among rows with one child, against the same table without it.
-
-    Once with rows drawn as everywhere, where the hub is met by chance, and once with the hub among
-    the beams of every request. A request's rows differ, as those of a search do.
-    """
-    found = []
-    for hub in (False, True):
-        degrees = np.ones(rows, np.int64)
-        if hub:
-            degrees[rows // 2] = vocabulary
-        starts = np.concatenate([[0], np.cumsum(degrees)]).astype(np.int32)
-        tokens = np.arange(starts[-1]) * 31 % vocabulary
-        if hub:
-            tokens[starts[rows // 2] : starts[rows // 2 + 1]] = np.arange(vocabulary)
-        table = make_table(1, vocabulary, starts, tokens.astype(np.uint16), "sparse")
-        stage = Stage((table,), device)
-        case = step_case(rows, 2, 32, 512, vocabulary, torch.bfloat16, device)
-        case = StepCase(1, case.scores, case.rows, case.finished, case.tokens[:, :, :0],
-                        case.hidden, case.head)  # fmt: skip
-        draw = torch.Generator().manual_seed(0)
-        for b in range(32):
-            drawn = torch.randperm(rows - 1, generator=draw)[:512]
-            case.rows[b] = (drawn + (drawn >= rows // 2)).to(device)
-        for chosen in (False, True):
-            met = case.rows.clone()
-            if chosen:
-                met[:, 7] = rows // 2
-            else:
-                met[: 32 * 512 // rows + 1, 7] = rows // 2
-            one = replace(case, rows=met)
-            check_step(table, one, 512, _result(stage.step(one, 512, distinct=True)), TOLERANCE, 2)
-            taken = measured_ms(partial(stage.step, one, 512, distinct=True))
-            row = {"case": "hub", "hub": hub, "in_every_request": chosen}
-            found.append(row | {"step_ms": round(taken, 4)})
-    return found
-
-
-def _result(
-    new: NewBeams,
-) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor]:
-    return new.tokens, new.scores, new.rows, new.parents, new.count
-
-
-def naive_selective(stage: Stage) -> list[dict[str, Any]]:
-    """Sparse steps by padded slots and by a compact list; the list cannot be captured, as it waits
-    for the device, so both are timed as plain calls."""
-    found = []
-    cases = stage.cases(32, 512, torch.bfloat16)
-    for host, table, case in zip(stage.host, stage.tables.tables, cases, strict=True):
-        if table.dense:
-            continue
-        starts = torch.from_numpy(host.plain_starts().astype(np.int64)).to(stage.device)
-        tokens = torch.from_numpy(host.plain_tokens().astype(np.int32)).to(stage.device)
-        ways: dict[str, Callable[[], object]] = {
-            "slots": partial(stage.step, case, 512),
-            "naive": partial(naive_selective_step, case, starts, tokens, table.widest, 512),
-        }
-        row: dict[str, Any] = {"case": "naive selective", "step": table.step}
-        found.append(row | {f"{name}_ms": round(_called_ms(way), 4) for name, way in ways.items()})
-    return found
-
-
-def _called_ms(work: Callable[[], object], calls: int = 20) -> float:
-    for _ in range(3):
-        work()
-    taken = []
-    for _ in range(calls):
-        torch.cuda.synchronize()
-        began = time.perf_counter()
-        work()
-        torch.cuda.synchronize()
-        taken.append(time.perf_counter() - began)
-    return sorted(taken)[calls // 2] * 1e3
-
-
 def main() -> None:
     """Measure, and write one JSON line per row."""
     parser = argparse.ArgumentParser(description="The decode stage on a GPU")
@@ -233,45 +157,60 @@ def main() -> None:
     parser.add_argument("--cells", default="Z1,Z2,Z3", help="catalogs to measure")
     parser.add_argument("--beams", default="128,512", help="beams of a request")
     parser.add_argument("--dtypes", default="bfloat16,float32", help="dtypes of hidden and head")
-    parser.add_argument("--extras", action="store_true", help="codebook sweep, hub row, naive list")
+    parser.add_argument("--batches", default="1,8,32", help="requests of a batch")
+    parser.add_argument("--parts", default="cells", help=f"what to measure, of {','.join(PARTS)}")
+    parser.add_argument("--profile", action="store_true", help="times of single kernels too")
     parser.add_argument("--tables", type=Path, help="where tables are kept between runs")
     parser.add_argument("--check", action="store_true", help="only the gates")
     options = parser.parse_args()
-    names = [name for name in options.cells.split(",") if name]
-    with multiprocessing.get_context("spawn").Pool(max(1, len(names))) as pool:
-        built = pool.map(partial(tables_of, kept=options.tables), [WORKLOADS[n] for n in names])
+    parts = options.parts.split(",")
+    if unknown := set(parts) - set(PARTS):
+        parser.error(f"--parts: {unknown.pop()!r} is none of {', '.join(PARTS)}")
+    names = [name for name in options.cells.split(",") if name] if "cells" in parts else []
     device = torch.device("cuda", torch.cuda.current_device())
-    torch.zeros(1, device=device)
+    timed = not options.check
     options.out.mkdir(parents=True, exist_ok=True)
-    timed = 0
+    done = 0
     with (options.out / "gpu_stage.jsonl").open("w") as sink:
 
         def report(row: dict[str, Any]) -> None:
+            nonlocal done
+            done += "failed" not in row
             line = json.dumps({"device": torch.cuda.get_device_name(device), **row})
             print(line, flush=True)
             sink.write(line + "\n")
             sink.flush()
 
-        for name, tables in zip(names, built, strict=True):
+        # Imported here, as it is built on this module.
+        from beamsieve_bench import gpu_extras
+
+        if "hub" in parts:
+            for row in gpu_extras.hub_row(device, timed, options.profile):
+                report(row)
+        if "sweep" in parts:
+            for row in gpu_extras.codebook_sweep(device, options.tables, timed, options.profile):
+                report(row)
+        if "naive" in parts:
+            for name in ("Z1", "Z3"):
+                stage = Stage(tables_of(WORKLOADS[name], options.tables), device)
+                for row in gpu_extras.naive_selective(stage, timed):
+                    report({"catalog": name, **row})
+        for name, tables in zip(names, _built(names, options.tables), strict=True):
             stage = Stage(tables, device)
             for dtype in options.dtypes.split(","):
-                for batch in BATCHES:
+                for batch in map(int, options.batches.split(",")):
                     for beams in map(int, options.beams.split(",")):
-                        row = stage.measured(batch, beams, getattr(torch, dtype), not options.check)
-                        timed += "failed" not in row
+                        cell = batch, beams, getattr(torch, dtype), timed
+                        row = stage.measured(*cell, profile=options.profile)
                         report({"case": "stage", "catalog": name, **row})
-            if options.extras and not options.check:
-                for row in naive_selective(stage):
-                    report({"catalog": name, **row})
             del stage
-        if options.extras:
-            for row in codebook_sweep(device, options.tables, not options.check):
-                timed += "failed" not in row
-                report(row)
-            for row in hub_row(device):
-                report(row)
-    if not timed:
-        raise SystemExit("No cell passed its gate, so nothing was measured.")
+    if not done:
+        raise SystemExit("Nothing passed its gate, so nothing was measured.")
+
+
+def _built(names: list[str], kept: Path | None) -> list[tuple[StepTable, ...]]:
+    with multiprocessing.get_context("spawn").Pool(max(1, len(names))) as pool:
+        return pool.map(partial(tables_of, kept=kept), [WORKLOADS[name] for name in names])
 
 
 if __name__ == "__main__":

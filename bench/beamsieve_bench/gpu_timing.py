@@ -7,6 +7,8 @@ from collections.abc import Callable
 
 import torch
 
+from beamsieve_backends.triton_slots import launch
+
 
 def captured(work: Callable[[], object], warm_ups: int = 3) -> torch.cuda.CUDAGraph:
     """``work`` as one graph, after it has run (and compiled) outside of it."""
@@ -42,3 +44,37 @@ def replay_ms(graph: torch.cuda.CUDAGraph, replays: int = 60, warm_ups: int = 10
 def measured_ms(work: Callable[[], object]) -> float:
     """Capture ``work`` and time its replays."""
     return replay_ms(captured(work))
+
+
+def kernel_times(work: Callable[[], object], rounds: int = 5) -> list[tuple[str, float]]:
+    """The kernels of ``work`` and the median microseconds of each, by the profiler.
+
+    Triton's own are started without overlap, so that each time is that kernel's alone.
+    """
+    launch.EARLY = False
+    try:
+        for _ in range(3):
+            work()
+        torch.cuda.synchronize()
+        activities = [torch.profiler.ProfilerActivity.CUDA]
+        with torch.profiler.profile(activities=activities) as profile:
+            for _ in range(rounds):
+                work()
+            torch.cuda.synchronize()
+    finally:
+        launch.EARLY = True
+    seen = [e for e in profile.events() if e.device_type == torch.autograd.DeviceType.CUDA]
+    seen.sort(key=lambda event: event.time_range.start)
+    each = len(seen) // rounds
+    return [
+        (
+            seen[i].name[:24],
+            round(
+                statistics.median(
+                    seen[i + each * r].time_range.elapsed_us() for r in range(rounds)
+                ),
+                1,
+            ),
+        )
+        for i in range(each)
+    ]
