@@ -105,20 +105,30 @@ class ValidTokens:
             the sum over the N; scalar.
         """
         total = logits[0].new_zeros((), dtype=torch.float32)
+        for share in self.log_shares(logits, sids):
+            odds = torch.expm1((-share).clamp(min=0.0))
+            total = total + torch.log1p(odds / self.floor).sum()
+        return total
+
+    def log_shares(self, logits: Sequence[Tensor], sids: Tensor) -> list[Tensor]:
+        """Per level, [N]: log of the probability of all tokens that may stand there.
+
+        Behind the end of a shorter semantic ID nothing may, and nothing is lost: 0. Arguments are
+        those of ``cost``.
+        """
+        found = []
         row = torch.zeros_like(sids[:, 0])
         for level, said in enumerate(logits):
             token = sids[:, level]
             tokens = self._children[level][row]
             real = tokens >= 0
             likely = torch.log_softmax(said.float(), -1).gather(1, tokens.clamp(min=0))
-            share = likely.masked_fill(~real, _NEVER).logsumexp(-1)  # log p
-            charge = torch.log1p(torch.expm1((-share).clamp(min=0.0)) / self.floor)
-            # Behind the end of a shorter semantic ID nothing follows, and nothing is charged.
-            total = total + torch.where(token >= 0, charge, 0.0).sum()
+            share = likely.masked_fill(~real, _NEVER).logsumexp(-1)
+            found.append(torch.where(token >= 0, share, 0.0))
             edge = row * self._spans[level] + token + 1
             row = torch.searchsorted(self._edges[level], edge)
-            row = row.clamp(max=len(self._edges[level]) - 1)  # of no item, whose cost is 0
-        return total
+            row = row.clamp(max=len(self._edges[level]) - 1)  # of no item, whose share is 1
+        return found
 
 
 def repeated_places(rows: Tensor) -> Tensor:
