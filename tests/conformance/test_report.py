@@ -31,7 +31,7 @@ def site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
 
 def test_the_header_says_what_is_tested_and_how(site: Path, capfd: Capture) -> None:
     install(site, "plain", SOURCE)
-    assert run("plain", tests=["test_order.py"], quick=True) == 0
+    assert run("plain", tests=["test_prefix.py"], quick=True) == 0
     report = capfd.readouterr().out
     for line in (
         "backend: plain (plain:cpu)",
@@ -121,7 +121,9 @@ def test_what_is_not_declared_is_tested_for_its_refusal(site: Path, capfd: Captu
     )
     assert source != SOURCE
     install(site, "modest", source)
-    assert run("modest", quick=True, examples=3, options=["-q"]) == 0
+    tests = [f"test_{name}.py" for name in ("refusals", "one_step", "candidates", "beams", "batch",
+                                            "tables", "vectors")]  # fmt: skip
+    assert run("modest", quick=True, tests=tests, options=["-q"]) == 0
     report = capfd.readouterr().out
     for name in (
         "dtype: float16",
@@ -216,17 +218,17 @@ def test_a_record_holds_device_versions_counts_and_hashes(site: Path, tmp_path: 
     install(site, "recorded", source)
     path = tmp_path / "records" / "here.json"
     for name in ("recorded", "reference"):
-        assert run(name, tests=["test_order.py"], examples=5, record=path, options=["-q"]) == 0
+        assert run(name, tests=["test_prefix.py"], record=path, options=["-q"]) == 0
     record = json.loads(path.read_text())
     assert list(record["runs"]) == ["recorded", "reference"]
     found = record["runs"]["recorded"]
     assert found["device"] == "cpu"
     assert {"beamsieve", "python", "numpy"} <= set(found["versions"])
-    assert found["counts"]["passed"] > 20
+    assert found["counts"]["passed"] == 10
     assert found["counts"]["failed"] == 0
-    assert found["capabilities"]["every backend"]["passed"] > 10
+    assert found["capabilities"]["every backend"]["passed"] >= 5
     assert len(found["kernels"]["__init__.py"]) == 64
-    assert "test_order.py" in found["partial"]
+    assert "test_prefix.py" in found["partial"]
 
 
 def test_a_record_shows_failures(site: Path, tmp_path: Path) -> None:
