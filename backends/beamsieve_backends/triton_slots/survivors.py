@@ -257,12 +257,13 @@ def finish_slots(
     tl.debug_barrier()
     at = 0
     enough: tl.constexpr = CHUNK if DIRECT else 0
+    PART: tl.constexpr = CHUNK if CHUNK < 1024 else 1024
     if kept > tl.maximum(enough, W + SLACK):
         # Many are equal, or units are few: the rest of the order tells which.
-        tau64 = best_from(candidates, kept, W, SLACK, CHUNK)
+        tau64 = best_from(candidates, kept, W, SLACK, PART)
         left = 0
-        for begin in range(0, kept, CHUNK):
-            i = begin + tl.arange(0, CHUNK)
+        for begin in range(0, kept, PART):
+            i = begin + tl.arange(0, PART)
             code = tl.load(candidates + i, mask=i < kept, other=NOTHING)
             keep = code >= tau64
             flag = keep.to(tl.int32)
