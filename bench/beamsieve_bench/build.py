@@ -165,6 +165,7 @@ def measure_update(
     rules: bool = False,
     rounds: int = 3,
     threads: int | None = None,
+    compiled: bool | None = None,
 ) -> dict[str, Any]:
     """Seconds of an update and of the full build that it stands for."""
     random = np.random.default_rng(1)
@@ -202,7 +203,9 @@ def measure_update(
         return Index.build(catalog(changed, changed_ids, changed_rules), threads=threads)
 
     def update() -> Index:
-        return old.update(catalog(more, new_ids, new_rules), ids[gone], threads=threads)
+        return old.update(
+            catalog(more, new_ids, new_rules), ids[gone], threads=threads, compiled=compiled
+        )
 
     for number in range(rounds):
         built, updated = laps.timed("full build", full), laps.timed("update", update)
@@ -217,6 +220,7 @@ def measure_update(
         "added": share,
         "rounds": rounds,
         "threads": parallel.thread_count(threads),
+        "compiled": compiled,
         "load_average": os.getloadavg()[0],
         "seconds": seconds,
         "times_faster": {
@@ -259,6 +263,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--rules", action="store_true", help="with targeting rules")
     parser.add_argument("--update", action="store_true", help="an update, beside a full build")
     parser.add_argument("--threads", type=int, nargs="+", help="one measurement for each number")
+    parser.add_argument(
+        "--compiled",
+        action=argparse.BooleanOptionalAction,
+        help="in compiled loops, or not; as the library chooses when left out",
+    )
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--json", action="store_true")
     options = parser.parse_args(arguments)
@@ -276,7 +285,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
     for threads in (options.threads or [None]) if options.rounds else []:
         if options.update:
             found = measure_update(
-                rows, vocabulary, rules=options.rules, rounds=options.rounds, threads=threads
+                rows,
+                vocabulary,
+                rules=options.rules,
+                rounds=options.rounds,
+                threads=threads,
+                compiled=options.compiled,
             )
         else:
             found = measure(

@@ -108,7 +108,7 @@ class ItemIds(Sequence[ItemId]):
         return np.where(usable & (ordered[place] == wanted), order[place], -1)
 
     def find(
-        self, columns: Sequence[Any], threads: int | None = None
+        self, columns: Sequence[Any], threads: int | None = None, compiled: bool = False
     ) -> Sequence[NDArray[np.int64]]:
         """Per column of ids, int64: the item number of each id, -1 where no item has that id.
 
@@ -117,10 +117,11 @@ class ItemIds(Sequence[ItemId]):
         Args:
             columns: of integers or strings, as lists, NumPy or Arrow arrays.
             threads: how many to use.
+            compiled: whether integers are looked for in compiled loops.
         """
         from beamsieve.catalog.lookup import find_numbers
 
-        return find_numbers(self, columns, threads)
+        return find_numbers(self, columns, threads, compiled)
 
 
 def distinct(values: pa.Array) -> tuple[pa.Array, NDArray[np.int64] | None]:

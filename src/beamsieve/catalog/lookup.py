@@ -19,7 +19,7 @@ Found = tuple[NDArray[np.int64], NDArray[np.int64]]
 
 
 def find_numbers(
-    items: ItemIds, columns: Sequence[Any], threads: int | None
+    items: ItemIds, columns: Sequence[Any], threads: int | None, compiled: bool = False
 ) -> list[NDArray[np.int64]]:
     """Per column of ids, int64: each one's item number, -1 where no item has it.
 
@@ -27,7 +27,12 @@ def find_numbers(
     """
     ends = np.cumsum([len(ids) for ids in columns])
     wanted = pa.concat_arrays([_asked(items, ids) for ids in columns])
-    numbers = _find(items, wanted, threads) if len(wanted) else np.zeros(0, np.int64)
+    if not len(wanted):
+        numbers = np.zeros(0, np.int64)
+    elif compiled and not items.are_strings:
+        numbers = _find_compiled(items, wanted, threads)
+    else:
+        numbers = _find(items, wanted, threads)
     return np.split(numbers, ends[:-1])
 
 
@@ -52,12 +57,30 @@ def _find(items: ItemIds, ids: pa.Array, threads: int | None) -> NDArray[np.int6
     return numbers[place]
 
 
-Asked = tuple[NDArray[np.int64], int, Callable[[tuple[int, int]], Found]]
+def _find_compiled(items: ItemIds, ids: pa.Array, threads: int | None) -> NDArray[np.int64]:
+    from beamsieve.compiled.lookup import Asked
+
+    usable, listed = _listed(ids)
+    asked, own = Asked(listed), items.numpy()
+    parallel.run(lambda part: asked.look(own, *part), parallel.pieces(len(own), _PART), threads)
+    return np.where(usable, asked.numbers, -1)
+
+
+def _listed(ids: pa.Array) -> tuple[NDArray[np.bool_], NDArray[np.int64]]:
+    """Which integers there are, and all of them, 0 where there is none."""
+    usable = np.ones(len(ids), np.bool_)
+    if ids.null_count:
+        usable = np.asarray(ids.is_valid())
+        ids = ids.fill_null(0)
+    return usable, ItemIds(ids).numpy()
+
+
+Distinct = tuple[NDArray[np.int64], int, Callable[[tuple[int, int]], Found]]
 """For each id its place among the distinct ones (-1: no id), how many these are, and what finds
 them in a run of items."""
 
 
-def _strings(items: ItemIds, ids: pa.Array) -> Asked:
+def _strings(items: ItemIds, ids: pa.Array) -> Distinct:
     encoded = ids.dictionary_encode()
 
     def look_up(part: tuple[int, int]) -> Found:
@@ -70,12 +93,8 @@ def _strings(items: ItemIds, ids: pa.Array) -> Asked:
     return place, len(encoded.dictionary), look_up
 
 
-def _integers(items: ItemIds, ids: pa.Array) -> Asked:
-    usable = np.ones(len(ids), np.bool_)
-    if ids.null_count:
-        usable = np.asarray(ids.is_valid())
-        ids = ids.fill_null(0)
-    listed = ItemIds(ids).numpy()
+def _integers(items: ItemIds, ids: pa.Array) -> Distinct:
+    usable, listed = _listed(ids)
     order = np.argsort(listed, kind="stable")
     ordered = listed[order]
     new = np.ones(len(ordered), np.bool_)

@@ -34,6 +34,7 @@ class ChangedTable:
         change: of its entries.
         before: of the entries of the table above; None for the first table.
         layout: forces the layout; None takes the smaller one.
+        compiled: whether to work in compiled loops.
 
     Attributes:
         table: once :meth:`steps` has ended.
@@ -47,7 +48,9 @@ class ChangedTable:
         change: LevelChange,
         before: Merge | None,
         layout: Layout | None,
+        compiled: bool = False,
     ) -> None:
+        self._compiled = compiled
         self._reader, self._change, self._before = reader, change, before
         self._old = reader.table
         self._rows = 1 if before is None else before.size
@@ -79,10 +82,11 @@ class ChangedTable:
             made, jobs = self._sparse()
         if starts is None:
             bits = np.empty(bit_words(self._rows, self._entries, 0), np.uint64)
-            more = splice_jobs(self._reader.start_bits(), 1, self._change.merge, None, bits)
+            old_bits, merge = self._reader.start_bits(), self._change.merge
+            more = splice_jobs(old_bits, 1, merge, None, bits, self._compiled)
             yield jobs + more
             self._set_first(bits)
-            listing = Listing(bits, self._rows, self._entries, self._change.widest)
+            listing = Listing(bits, self._rows, self._entries, self._change.widest, self._compiled)
             yield from listing.steps()
             starts, widest = listing.starts, listing.widest
         else:
@@ -104,18 +108,18 @@ class ChangedTable:
 
     def _sparse(self) -> tuple[StepTable, list[parallel.Job]]:
         """All but its starts, once the jobs are done."""
-        old, merge = self._old, self._change.merge
+        old, merge, tokens = self._old, self._change.merge, self._change.tokens
         if old.packed is not None:
             width = token_bits(old.vocabulary)
             size = packed_words(self._entries, width)
             words = np.empty(-(-size // 2), np.uint64)
             made = replace(old, packed=words.view(np.uint32)[:size])
-            return made, splice_jobs(old.packed, width, merge, self._change.tokens, words)
+            return made, splice_jobs(old.packed, width, merge, tokens, words, self._compiled)
         assert old.tokens is not None
         width = 8 * old.tokens.itemsize
         words = np.empty(-(-self._entries * width // WORD), np.uint64)
         made = replace(old, tokens=words.view(token_dtype(old.vocabulary))[: self._entries])
-        return made, splice_jobs(old.tokens, width, merge, self._change.tokens, words)
+        return made, splice_jobs(old.tokens, width, merge, tokens, words, self._compiled)
 
     def _dense(self) -> StepTable:
         """All but its starts."""
@@ -171,10 +175,14 @@ def changed_tables(
     readers: list[TableReader],
     changes: list[LevelChange],
     layouts: list[Layout | None],
+    compiled: bool = False,
 ) -> list[ChangedTable]:
     """One per table, from the first on; see :func:`beamsieve.index.merge.changes_of`."""
     above = [None, *(change.merge for change in changes[:-1])]
-    return [ChangedTable(*parts) for parts in zip(readers, changes, above, layouts, strict=True)]
+    return [
+        ChangedTable(*parts, compiled)
+        for parts in zip(readers, changes, above, layouts, strict=True)
+    ]
 
 
 def _set(bits: NDArray[np.uint64], places: Places) -> None:

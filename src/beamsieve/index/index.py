@@ -113,6 +113,7 @@ class Index:
         layout: LayoutChoice = None,
         progress: Progress | None = None,
         threads: int | None = None,
+        compiled: bool | None = None,
     ) -> Index:
         """Another index, of a changed catalog; this one stays as it is.
 
@@ -144,7 +145,7 @@ class Index:
             InputError: an argument cannot be read.
         """
         change = Change(add, remove, remove_sids, on_missing)
-        return Index(*updated_parts(self, change, layout, threads, progress))
+        return Index(*updated_parts(self, change, layout, threads, progress, compiled))
 
     def save(self, path: str | Path, progress: Progress | None = None) -> None:
         """Write the index to a safetensors file; never leaves half a file under that name.

@@ -29,6 +29,7 @@ class Listing:
         bits: uint64; as :mod:`beamsieve.index.starts` describes them.
         rows, entries: of the table.
         widest: the most entries of any row, if that is known.
+        compiled: whether to look in compiled loops.
 
     Attributes:
         starts: the row starts, once :meth:`steps` has ended.
@@ -39,9 +40,15 @@ class Listing:
     widest: int
 
     def __init__(
-        self, bits: NDArray[np.uint64], rows: int, entries: int, widest: int | None = None
+        self,
+        bits: NDArray[np.uint64],
+        rows: int,
+        entries: int,
+        widest: int | None = None,
+        compiled: bool = False,
     ) -> None:
         self._known_widest = widest
+        self._compiled = compiled and starts_dtype(entries) == np.int32
         self._bits, self._rows, self._entries = bits, rows, entries
         counts = np.bitwise_count(bits)
         self._before = np.cumsum(counts, dtype=np.int64) - counts
@@ -53,15 +60,15 @@ class Listing:
     def steps(self) -> Iterator[list[parallel.Job]]:
         """What is to be done, for :func:`beamsieve.parallel.side_by_side`."""
         pieces = parallel.pieces(len(self._bits), _PIECE)
-        look: list[parallel.Job] = [partial(self._look, *piece) for piece in pieces]
-        if self._known_widest is None:
+        look: list[parallel.Job] = [
+            partial(self._look_compiled if self._compiled else self._look, *piece)
+            for piece in pieces
+        ]
+        if self._known_widest is None and not self._compiled:
             look += [partial(self._span, *piece) for piece in pieces]
         yield look
         self.widest = self._widest() if self._known_widest is None else self._known_widest
-        exceptional = {block: self._exceptional(block) for block in BLOCKS}
-        candidates = kind_bytes(
-            self._rows, self._entries, 0, {block: len(own) for block, own in exceptional.items()}
-        )
+        candidates = kind_bytes(self._rows, self._entries, 0, self._exceptional_counts())
         kind = min(candidates, key=candidates.__getitem__)
         if kind == "plain":
             plain = np.empty(self._rows + 1, starts_dtype(self._entries))
@@ -71,7 +78,7 @@ class Listing:
             self.starts = RowStarts(self._rows, self._entries, candidates=candidates)
         else:
             block = int(kind.removeprefix("sampled/"))
-            self.starts = self._sampled(block, exceptional[block], candidates)
+            self.starts = self._sampled(block, self._exceptional(block), candidates)
 
     def _look(self, first: int, last: int) -> None:
         """Note the places of every eighth row, and of those in front of them, in some words."""
@@ -81,6 +88,16 @@ class Listing:
                 own = places[(offset - row) % _STEP :: _STEP]
                 at = (row + _STEP - 1 - offset) // _STEP
                 found[at : at + len(own)] = own
+
+    def _look_compiled(self, first: int, last: int) -> None:
+        """Likewise, and the most entries of a row."""
+        from beamsieve.compiled.starts import list_eighths
+
+        seam, row = np.zeros(3, np.int64), int(self._before[first])
+        list_eighths(self._bits, first, last, row, self._first, self._last, seam)
+        earliest, before, widest = seam.tolist()
+        if before >= 0:
+            self._seams.append((earliest, before, widest))
 
     def _places(self, start: int, stop: int) -> Places:
         octets = self._bits[start:stop].view(np.uint8)
@@ -117,6 +134,16 @@ class Listing:
             widest = max(widest, own, 0 if before is None else earliest - before)
             before = last
         return widest
+
+    def _exceptional_counts(self) -> dict[int, int]:
+        """How many blocks of each K reach too far for a sample."""
+        if not self._compiled:
+            return {block: len(self._exceptional(block)) for block in BLOCKS}
+        from beamsieve.compiled.starts import count_wide
+
+        counts = np.zeros(len(BLOCKS), np.int64)
+        count_wide(self._first, self._last, SPAN, counts)
+        return dict(zip(BLOCKS, counts.tolist(), strict=True))
 
     def _exceptional(self, block: int) -> Places:
         """The blocks of so many rows that reach too far for a sample."""

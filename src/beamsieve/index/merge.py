@@ -136,8 +136,17 @@ class Merge:
             job()
         return found
 
-    def jobs(self, old: NDArray[Any], new: NDArray[Any], out: NDArray[Any]) -> list[parallel.Job]:
-        """What writes :meth:`changed` to ``out``, in any order."""
+    def jobs(
+        self, old: NDArray[Any], new: NDArray[Any], out: NDArray[Any], compiled: bool = False
+    ) -> list[parallel.Job]:
+        """What writes :meth:`changed` to ``out``, in any order; in compiled loops if wanted, where
+        all three are int64 [n].
+        """
+        if compiled:
+            from beamsieve.compiled.streams import change
+
+            changes = (np.ascontiguousarray(old), self.deleted, self.inserted, new, out)
+            return [partial(change, *changes, *p) for p in parallel.pieces(self.size, 4 * _PART)]
 
         def write(start: int, stop: int) -> None:
             for first, last in parallel.blocks(start, stop):
@@ -191,9 +200,15 @@ class Found:
 
 
 def locate(
-    readers: Sequence[TableReader], sids: NDArray[np.int32], threads: int | None = None
+    readers: Sequence[TableReader],
+    sids: NDArray[np.int32],
+    threads: int | None = None,
+    compiled: bool = False,
 ) -> list[Found]:
-    """Where the prefixes of ``sids`` (int32 [n, L], ascending and distinct) stand, per table."""
+    """Where the prefixes of ``sids`` (int32 [n, L], ascending and distinct) stand, per table.
+
+    In compiled loops, if wanted, where a table can be read so.
+    """
     count = len(sids)
     place, row, width = (np.empty((len(readers), count), np.int64) for _ in range(3))
     here = np.zeros((len(readers), count), np.bool_)
@@ -202,11 +217,15 @@ def locate(
         own = slice(*part)
         above, known = np.zeros(part[1] - part[0], np.int64), np.ones(part[1] - part[0], np.bool_)
         for level, reader in enumerate(readers):
+            find = reader.find_compiled() if compiled else None
             at, there, wide = np.empty_like(above), np.zeros_like(known), np.zeros_like(above)
-            at[known], there[known], wide[known] = reader.find(
-                above[known], sids[own, level][known]
-            )
-            at[~known] = reader.table.starts.start(above[~known])
+            if find is not None:
+                find(above, known, sids[own, level], at, there, wide)
+            else:
+                at[known], there[known], wide[known] = reader.find(
+                    above[known], sids[own, level][known]
+                )
+                at[~known] = reader.table.starts.start(above[~known])
             place[level, own], here[level, own], width[level, own] = at, there, wide
             row[level, own] = np.where(known, above, -1)
             above, known = at, there

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import cached_property
 
 import numpy as np
@@ -12,6 +13,7 @@ from beamsieve.index.encode import start_bits
 from beamsieve.index.sets import Places
 from beamsieve.index.starts import WORD
 from beamsieve.index.tables import GROUP, StepTable
+from beamsieve.index.words import whole_words
 
 
 class TableReader:
@@ -67,6 +69,71 @@ class TableReader:
         if starts.bits is None:
             return start, starts.start(rows + 1)
         return start, next_set_bit(starts.bits, start + 1)
+
+    def find_compiled(self) -> Callable[..., None] | None:
+        """What looks for many tokens at once in a compiled loop; None where the table's arrays are
+        of types that no loop is compiled for.
+
+        It takes rows (int64 [n]), whether there is such a row (bool [n]) and tokens (integers [n]);
+        and writes what :meth:`find` returns (int64, bool, int64 [n]): where there is no such row,
+        where it would begin, False, and 0.
+        """
+        from beamsieve.compiled import locate
+
+        table, starts = self.table, self.table.starts
+        listed = (starts.plain, starts.samples, starts.exceptions)
+        if any(array is not None and array.dtype != np.int32 for array in listed):
+            return None
+        if table.ranks is not None and table.ranks.dtype != np.uint16:
+            return None
+        none = np.zeros(0, np.int32)
+        plain, samples, exceptions = (none if one is None else one for one in listed)
+        ranks, groups = np.zeros(0, np.uint16), 0
+        if table.bitmap is not None and table.ranks is not None:
+            words, tail, width = np.ascontiguousarray(table.bitmap).reshape(-1), 0, 0
+            width, groups = table.bitmap.shape[1], table.ranks.shape[1]
+            ranks = np.ascontiguousarray(table.ranks).reshape(-1)
+        else:
+            stored = table.tokens if table.packed is None else table.packed
+            assert stored is not None
+            words, tail = whole_words(stored)
+            width = table.token_bits if table.packed is not None else 8 * stored.itemsize
+
+        def find(
+            rows: Places,
+            known: NDArray[np.bool_],
+            tokens: NDArray[np.integer],
+            place: Places,
+            here: NDArray[np.bool_],
+            held: Places,
+        ) -> None:
+            locate.find(
+                {"plain": locate.PLAIN, "identity": locate.IDENTITY}.get(
+                    starts.kind, locate.SAMPLED
+                ),
+                plain,
+                np.zeros(0, np.uint64) if starts.bits is None else starts.bits,
+                samples,
+                exceptions,
+                max(0, starts.block.bit_length() - 1),
+                table.bitmap is not None,
+                words,
+                np.uint64(tail),
+                width,
+                ranks,
+                GROUP,
+                groups,
+                rows,
+                known,
+                np.ascontiguousarray(tokens, np.int32),
+                place,
+                here,
+                held,
+                0,
+                len(rows),
+            )
+
+        return find
 
     def find(
         self, rows: Places, tokens: NDArray[np.integer]

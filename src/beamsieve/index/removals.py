@@ -48,7 +48,9 @@ def user_codebooks(index: Index) -> tuple[int, ...]:
     return tuple(size - 1 for size in index.codebooks[:-1])
 
 
-def removed_pairs(index: Index, change: Change, threads: int | None) -> tuple[Places, Places]:
+def removed_pairs(
+    index: Index, change: Change, threads: int | None, compiled: bool = False
+) -> tuple[Places, Places]:
     """int64, ascending: the pairs to remove; and int64: which item of the index each item to add
     is, -1 for new ones. (One look at the index's items finds both.)
     """
@@ -59,7 +61,7 @@ def removed_pairs(index: Index, change: Change, threads: int | None) -> tuple[Pl
     elif remove is not None:
         ids = _listed_ids(remove)
     added: Any = () if change.add is None else change.add.items.values
-    numbers, known = index.items.find([ids, added], threads)
+    numbers, known = index.items.find([ids, added], threads, compiled)
     if is_catalog(remove):
         found.append(_listed_pairs(index, remove, numbers, change.on_missing))
     elif remove is not None:

@@ -16,6 +16,7 @@ from beamsieve import parallel
 from beamsieve.index.merge import Merge
 from beamsieve.index.sets import Places
 from beamsieve.index.starts import WORD
+from beamsieve.index.words import whole_words
 
 _WORDS = 1 << 17
 """Words that one job makes."""
@@ -48,6 +49,7 @@ def splice_jobs(
     merge: Merge,
     values: NDArray[np.integer] | None,
     out: Words,
+    compiled: bool = False,
 ) -> list[parallel.Job]:
     """What makes a stream as it is afterwards; the jobs may be done in any order.
 
@@ -58,7 +60,10 @@ def splice_jobs(
         merge: what becomes of the entries.
         values: [inserted]; what the inserted entries hold; None for zeros.
         out: uint64; every word is written, those behind the last entry as zero.
+        compiled: whether in compiled loops.
     """
+    if compiled:
+        return _compiled_jobs(source, bits, merge, values, out)
     found = merge.runs
     runs = _Runs(
         found.now * bits,
@@ -76,6 +81,24 @@ def splice_jobs(
                 _put_part(part, start, inserted, wanted)
 
     return [partial(make, *piece) for piece in parallel.pieces(len(out), _WORDS)]
+
+
+def _compiled_jobs(
+    source: NDArray[np.unsignedinteger],
+    bits: int,
+    merge: Merge,
+    values: NDArray[np.integer] | None,
+    out: Words,
+) -> list[parallel.Job]:
+    from beamsieve.compiled.streams import splice
+
+    words, tail = whole_words(source)
+    out[-(-merge.size * bits // WORD) :] = 0
+    held = np.zeros(len(merge.at), np.uint64) if values is None else values.astype(np.uint64)
+    change = (words, np.uint64(tail), bits, merge.deleted, merge.inserted, held, out)
+    # A run of entries that are a multiple of 64 begins and ends with a word, whatever their bits.
+    entries = max(WORD, _WORDS * WORD // bits // WORD * WORD)
+    return [partial(splice, *change, *piece) for piece in parallel.pieces(merge.size, entries)]
 
 
 def put(words: Words, places: Places, values: NDArray[np.integer]) -> None:
@@ -144,10 +167,7 @@ def _put_part(out: Words, start: int, places: Places, values: NDArray[np.uint64]
 
 
 def _source(source: NDArray[np.unsignedinteger]) -> _Source:
-    octets = source.reshape(-1).view(np.uint8)
-    whole = len(octets) & ~7
-    words = octets[:whole].view(np.uint64)
-    tail = int.from_bytes(octets[whole:].tobytes(), "little")
+    words, tail = whole_words(source)
     # NumPy would copy unaligned words, as a mapped file may hold, at every look.
     return _Source(words if words.flags.aligned else words.copy(), tail)
 

@@ -14,6 +14,7 @@ import pyarrow as pa
 
 from beamsieve import parallel
 from beamsieve.catalog.validate import Progress
+from beamsieve.compiled.choice import compiles
 from beamsieve.index.added import (
     Added,
     added_pairs,
@@ -43,6 +44,7 @@ def updated_parts(
     layout: LayoutChoice,
     threads: int | None,
     progress: Progress | None,
+    compiled: bool | None = None,
 ) -> tuple[IndexParts, tuple[str, str], int]:
     """The changed index: its parts, its fingerprints, and how many leaves it has.
 
@@ -52,15 +54,16 @@ def updated_parts(
         InputError: an argument cannot be read.
     """
     check(index, change)
+    loops = compiles(compiled, index.pair_count)
     report = progress or (lambda what, done, total: None)
     report("finding what changes", 0, 1)
-    removed, known = removed_pairs(index, change, threads)
+    removed, known = removed_pairs(index, change, threads, loops)
     report("finding what changes", 1, 1)
     added = added_pairs(index, change.add, known)
     varied = index.leaf_count != index.tables[-1].entries
     if varied or (added.sids < 0).any():
         return _built_anew(index, removed, added, layout, threads, progress)
-    return _merged(index, removed, added, layout, threads, report)
+    return _merged(index, removed, added, layout, threads, report, loops)
 
 
 def _partitions_of(index: Index) -> Partitions:
@@ -114,6 +117,7 @@ def _merged(
     layout: LayoutChoice,
     threads: int | None,
     report: Progress,
+    loops: bool,
 ) -> tuple[IndexParts, tuple[str, str], int]:
     """The changed index, where every semantic ID has all levels: by merging."""
     forced = forced_layouts(layout, index.length)
@@ -129,7 +133,7 @@ def _merged(
     readers = [TableReader(table) for table in index.tables]
     starts = parts.leaf_starts
     leaf = removed if starts is None else np.searchsorted(starts, removed, side="right") - 1
-    found = locate(readers, distinct, threads)
+    found = locate(readers, distinct, threads, loops)
     place, here = found[-1].place, found[-1].here
     emptied, lost = counted(leaf)
     held = np.ones(len(emptied), np.int64)
@@ -146,8 +150,8 @@ def _merged(
     behind = place + here
     first = behind if starts is None else starts[behind].astype(np.int64)
     merge = Merge(index.pair_count, removed, first[which[pairs]])
-    items = ItemsAfter(index, added, merge, pairs)
-    tables = changed_tables(readers, changes, forced)
+    items = ItemsAfter(index, added, merge, pairs, loops)
+    tables = changed_tables(readers, changes, forced, loops)
     report("merging", 0, 2)
     parallel.side_by_side([items.steps(), *(table.steps() for table in tables)], threads)
     counts = np.bincount(which[pairs], minlength=len(distinct))

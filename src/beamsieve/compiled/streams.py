@@ -1,0 +1,225 @@
+"""Streams of small numbers, and arrays of large ones, with entries taken out and others put in.
+
+``index.splice`` and ``index.merge`` say what is wanted. Entries go to their places in one pass: the
+new place of an inserted entry is known, and the others fill what is left in their order, so the two
+ascending lists of changes are followed as the entries come.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from beamsieve.compiled.types import given, int64, loop, part, uint64, written
+
+_WORD = np.uint64(64)
+_BITS = np.int64(63)
+_ALL = np.uint64(2**64 - 1)
+_NONE = np.uint64(0)
+
+
+@part
+def _word(words: Any, tail: Any, number: Any) -> Any:
+    if number < len(words):
+        return words[number]
+    return tail if number == len(words) else _NONE
+
+
+@part
+def read(words: Any, tail: Any, place: Any) -> Any:
+    """The 64 bits from ``place`` on; ``tail`` is the word behind the last one."""
+    number, shift = place >> 6, np.uint64(place & _BITS)
+    low = _word(words, tail, number)
+    if shift == _NONE:
+        return low
+    return (low >> shift) | (_word(words, tail, number + 1) << (_WORD - shift))
+
+
+@part
+def _low_bits(count: Any) -> Any:
+    """A word with so many bits set, from the least significant on; 1 to 64."""
+    return _ALL >> np.uint64(64 - count)
+
+
+@part
+def first_not_before(values: Any, wanted: Any) -> Any:
+    """The place of the first of ascending values that is not below ``wanted``."""
+    low, high = 0, len(values)
+    while low < high:
+        middle = (low + high) >> 1
+        if values[middle] < wanted:
+            low = middle + 1
+        else:
+            high = middle
+    return low
+
+
+@part
+def _gone_before(deleted: Any, rank: Any) -> Any:
+    """How many deleted entries lie in front of the one that stays as the ``rank``-th."""
+    low, high = 0, len(deleted)
+    while low < high:
+        middle = (low + high) >> 1
+        if deleted[middle] - middle <= rank:
+            low = middle + 1
+        else:
+            high = middle
+    return low
+
+
+@loop(
+    int64,
+    given(uint64),
+    uint64,
+    int64,
+    given(int64),
+    given(int64),
+    given(uint64),
+    written(uint64),
+    int64,
+    int64,
+)
+def splice(
+    words: Any,
+    tail: Any,
+    bits: Any,
+    deleted: Any,
+    inserted: Any,
+    values: Any,
+    out: Any,
+    first: Any,
+    last: Any,
+) -> Any:
+    """Write the entries ``first : last`` of a stream as it is afterwards.
+
+    Args:
+        words: the stream before: entry i is the bits ``i * bits : (i + 1) * bits``.
+        tail: what lies behind the last whole word.
+        bits: of an entry, 1 to 64.
+        deleted: ascending; the old places that go.
+        inserted: ascending; the new places of what comes.
+        values: what the inserted entries hold.
+        out: the stream afterwards; the words of these entries are written.
+        first: a multiple of 64, so that it begins a word.
+        last: likewise, or the number of entries.
+
+    Returns:
+        The word behind the last one written.
+    """
+    put = first_not_before(inserted, first)
+    gone = _gone_before(deleted, first - put)
+    source, new = first - put + gone, first
+    word, held, filled = (first * bits) >> 6, _NONE, np.int64(0)
+    while new < last:
+        if put < len(inserted) and inserted[put] == new:
+            value = values[put]
+            held |= value << np.uint64(filled)
+            filled += bits
+            if filled >= 64:
+                out[word] = held
+                word += 1
+                filled -= 64
+                held = value >> np.uint64(bits - filled) if filled > 0 else _NONE
+            put += 1
+            new += 1
+            continue
+        while gone < len(deleted) and deleted[gone] == source:
+            gone += 1
+            source += 1
+        count = last - new
+        if put < len(inserted):
+            count = min(count, inserted[put] - new)
+        if gone < len(deleted):
+            count = min(count, deleted[gone] - source)
+        place, left = source * bits, count * bits
+        source += count
+        new += count
+        if filled > 0:
+            taken = min(64 - filled, left)
+            held |= (read(words, tail, place) & _low_bits(taken)) << np.uint64(filled)
+            filled += taken
+            place += taken
+            left -= taken
+            if filled < 64:
+                continue
+            out[word] = held
+            word += 1
+            filled, held = np.int64(0), _NONE
+        whole, number, shift = left >> 6, place >> 6, np.uint64(place & _BITS)
+        inside = max(np.int64(0), min(whole, len(words) - 1 - number))
+        if shift == _NONE:
+            for step in range(inside):
+                out[word + step] = words[number + step]
+        else:
+            up = _WORD - shift
+            for step in range(inside):
+                out[word + step] = (words[number + step] >> shift) | (
+                    words[number + step + 1] << up
+                )
+        for step in range(inside, whole):
+            out[word + step] = read(words, tail, place + (step << 6))
+        word += whole
+        place += whole << 6
+        left &= _BITS
+        if left > 0:
+            held, filled = read(words, tail, place) & _low_bits(left), left
+    if filled > 0:
+        out[word] = held
+        word += 1
+    return word
+
+
+@loop(
+    int64,
+    given(int64),
+    given(int64),
+    given(int64),
+    given(int64),
+    written(int64),
+    int64,
+    int64,
+)
+def change(
+    old: Any,
+    deleted: Any,
+    inserted: Any,
+    values: Any,
+    out: Any,
+    first: Any,
+    last: Any,
+) -> Any:
+    """Write the entries ``first : last`` of an array as it is afterwards; how many were inserted.
+
+    Args:
+        old: before.
+        deleted: ascending; the old places that go.
+        inserted: ascending; the new places of what comes.
+        values: what the inserted entries hold.
+        out: afterwards.
+        first: the first new place to write.
+        last: the one behind the last.
+    """
+    put = first_not_before(inserted, first)
+    before = put
+    gone = _gone_before(deleted, first - put)
+    source, new = first - put + gone, first
+    while new < last:
+        if put < len(inserted) and inserted[put] == new:
+            out[new] = values[put]
+            put += 1
+            new += 1
+            continue
+        while gone < len(deleted) and deleted[gone] == source:
+            gone += 1
+            source += 1
+        count = last - new
+        if put < len(inserted):
+            count = min(count, inserted[put] - new)
+        if gone < len(deleted):
+            count = min(count, deleted[gone] - source)
+        for step in range(count):
+            out[new + step] = old[source + step]
+        source += count
+        new += count
+    return put - before

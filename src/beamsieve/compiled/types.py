@@ -1,0 +1,34 @@
+"""The types of compiled loops' arguments, and what makes such a loop."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from numba import types
+
+from beamsieve import toolchain
+
+int64, uint64 = types.int64, types.uint64
+bool_ = types.boolean
+
+
+def given(kind: Any, dimensions: int = 1) -> Any:
+    """A contiguous array that is only read."""
+    return types.Array(kind, dimensions, "C", readonly=True, aligned=False)
+
+
+def written(kind: Any, dimensions: int = 1) -> Any:
+    """A contiguous array that is written, or read and written."""
+    return types.Array(kind, dimensions, "C")
+
+
+def loop(result: Any, *arguments: Any) -> Callable[[Any], Any]:
+    """A compiled loop with these types."""
+    return toolchain.compiled(Path(__file__).parent, [result(*arguments)])
+
+
+def part(function: Any) -> Any:
+    """A piece of loops, compiled into each of them."""
+    return toolchain.compiled(Path(__file__).parent, inline="never")(function)
