@@ -16,10 +16,14 @@ from beamsieve_conformance.compile_check import (
 SHARED = (
     "common.cuh",
     "select.cuh",
+    "narrow.cuh",
     "bound.cuh",
     "table.cuh",
     "step.cuh",
     "slots.cuh",
+    "one_row.cuh",
+    "rows.cuh",
+    "words.cuh",
 )
 """Shared parts in the order in which each may need the ones before it."""
 PROGRAMS = programs(

@@ -14,8 +14,10 @@ from beamsieve_backends.cupy_raw.tables import DeviceTable
 
 WARPS = 16
 """Warps of every block, as in ``kernels/common.cuh``."""
-LIST_CAPACITY = 16384
-"""Candidates of opened tiles that a request can list before the slower way is taken."""
+GROUPS_PER_PLACE = 4
+"""Groups of tiles per place to keep: so many make the bound nearly as sharp as single tiles do."""
+BESTS_BYTES = 4 * 8192
+"""Shared memory of the best keys of tiles in select_slots.cu."""
 OPENED_BYTES = 8192 * 4 + 512 * (4 + 4 + 8 + 4 + 4 + 8)
 """Shared memory of ``Opened`` in open_tiles.cu."""
 WORDS_BYTES = 4 * 64
@@ -63,12 +65,16 @@ def launch_selection(
     batch, total = shape
     tiles = -(-total // 64)
     capacity = capacity_for(step["width"])
+    group = group_of(tiles, step["width"])
+    openers = max(1, min(-(-tiles // 512), device.multiprocessors * 2 // batch))
     fields = {
         **step,
         "capacity": capacity,
         "scratch": device.address(work.take("scratch", batch * tiles, np.float32)),
         "scratch_stride": tiles,
-        **open_fields(device, work, batch),
+        "group": group,
+        "groups": device.address(work.take("groups", batch * -(-tiles // group), np.float32)),
+        **list_fields(device, work, batch, openers, capacity),
         "meetings": device.address(work.meetings(batch)),
     }
     values = arguments.structure(
@@ -79,9 +85,8 @@ def launch_selection(
         total=total,
     )
     blocks = max(1, min(-(-tiles // (WARPS * 4)), device.multiprocessors * 4 // batch))
-    device.launch("tile_slots", (blocks, batch), BOUND_BYTES, values)
-    blocks = max(1, min(-(-tiles // 512), device.multiprocessors * 2 // batch))
-    device.launch("select_slots", (blocks, batch), chooser_bytes(capacity), values)
+    device.launch("tile_slots", (blocks, batch), 0, values)
+    device.launch("select_slots", (openers, batch), chooser_bytes(capacity) + BESTS_BYTES, values)
 
 
 def add_nudge(device: Any, candidates: Candidates, nudge: Any) -> Any:
@@ -107,12 +112,22 @@ def add_nudge(device: Any, candidates: Candidates, nudge: Any) -> Any:
     return keys
 
 
-def open_fields(device: Any, work: Workspace, batch: int) -> dict[str, int]:
-    """Where the two passes of a selection meet."""
+def group_of(tiles: int, width: int) -> int:
+    """How many tiles make a group, so that there are several groups per place."""
+    group = 1
+    while group < 8 and tiles >= 2 * group * GROUPS_PER_PLACE * width:
+        group *= 2
+    return group
+
+
+def list_fields(
+    device: Any, work: Workspace, batch: int, blocks: int, capacity: int
+) -> dict[str, int]:
+    """Where the blocks of a selection meet: room for all that they can bring."""
+    room = blocks * capacity
     return {
-        "bounds": device.address(work.take("bounds", 4 * batch, np.uint32)),
-        "lists": device.address(work.take("lists", LIST_CAPACITY * batch, np.uint64)),
-        "list_capacity": LIST_CAPACITY,
+        "lists": device.address(work.take("lists", room * batch, np.uint64)),
+        "list_capacity": room,
     }
 
 

@@ -40,8 +40,8 @@ class Workspace:
         return found
 
     def meetings(self, batch: int) -> Any:
-        """uint32 [4 * batch], ``Meeting`` per request: zero between kernels."""
-        return self.zeros("meetings", 4 * batch)
+        """uint32 [2 * batch], ``Meeting`` per request: zero between kernels."""
+        return self.zeros("meetings", 2 * batch)
 
     def zeros(self, name: str, count: int) -> Any:
         """uint32 [count or more], zero between kernels, which leave them so."""

@@ -6,10 +6,12 @@ from functools import cache
 from pathlib import Path
 
 KERNELS = Path(__file__).parent / "kernels"
-SHARED = ("common.cuh", "select.cuh", "bound.cuh", "table.cuh", "step.cuh")
+SHARED = ("common.cuh", "select.cuh", "narrow.cuh", "bound.cuh", "table.cuh", "step.cuh")
 OWN = {
     "tile_slots": ("slots.cuh",),
     "select_slots": ("slots.cuh",),
+    "score_tiles": ("words.cuh",),
+    "score_rows": ("one_row.cuh", "rows.cuh"),
 }
 """What some kernels need besides."""
 

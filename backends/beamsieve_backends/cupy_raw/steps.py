@@ -21,7 +21,8 @@ from beamsieve_backends.cupy_raw.selection import (
     WORDS_BYTES,
     capacity_for,
     chooser_bytes,
-    open_fields,
+    group_of,
+    list_fields,
     padded,
     power_of_two,
 )
@@ -37,10 +38,10 @@ BUSY_WARPS = 4
 """Warps that a block keeps busy where there are blocks enough: one to a scheduler."""
 BLOCKS_AT_ONCE = 2
 """Blocks of score_rows or open_tiles that a multiprocessor holds: more would come after these."""
-GROUPS_PER_PLACE = 4
-"""Groups of tiles per place to keep: so many make the bound nearly as sharp as single tiles do."""
 TILES_TO_OPEN = 128
 """Tiles to a block that looks which to open: a small share, for those few cost the most."""
+VECTORS_BYTES = WARPS * 2 * 4 * 32 * 4
+"""Shared memory of ``Arriving`` in score_tiles.cu, per byte of a logit."""
 WORD_TILE, LIST_TILE = 64, 32
 """Positions of a tile: a word of the bitmap, or an entry to a lane."""
 
@@ -205,21 +206,28 @@ class StepCall:
         at_once = self.device.multiprocessors * WARPS * BLOCKS_AT_ONCE
         rows = B * M
         share = 1 if 2 * rows >= at_once else parts
-        group = 1
-        while group < 8 and M * tiles >= 2 * group * GROUPS_PER_PLACE * self.shape.W:
-            group *= 2
+        group = group_of(M * tiles, self.shape.W)
         slots = together * -(-chunks // parts)
         slots = -(-slots // group) * group
         size = 4 if dtype == "float32" else 2
-        aligned = self.table.vocabulary % 4 == 0 and self.fields["logits"] % (4 * size) == 0
+        vectors = (
+            not self.table.listed
+            and self.normalize != "all"
+            and self.inputs.bias is None
+            and self.table.vocabulary % 4 == 0
+            and self.fields["logits"] % (4 * size) == 0
+        )
+        # No more blocks than run at once; they go from beam to beam.
+        most = self.device.multiprocessors * BLOCKS_AT_ONCE // B
+        openers = max(1, min(most, -(-M * tiles // TILES_TO_OPEN)))
         take, address = self.work.take, self.device.address
         self.fields.update(
             scratch=address(take("scratch", B * M * tiles, np.float32)),
             scratch_stride=M * tiles,
-            **open_fields(self.device, self.work, B),
+            **list_fields(self.device, self.work, B, openers, self.fields["capacity"]),
             masses=address(take("masses", 2 * B * M, np.float32)),
             groups=address(take("groups", B * M * parts * slots // group, np.float32)),
-            aligned=int(aligned),
+            vectors=int(vectors),
             tile=tile,
             tiles=tiles,
             parts=parts,
@@ -228,13 +236,11 @@ class StepCall:
             warps_per_beam=share,
         )
         values = arguments.structure(arguments.STEP, **self.fields)
-        # No more blocks than run at once; they go from beam to beam.
-        most = self.device.multiprocessors * BLOCKS_AT_ONCE // B
         blocks = max(1, min(-(-M * share // max(share, BUSY_WARPS)), most))
         kind = arguments.CUDA_TYPES[dtype]
-        self.device.launch("score_tiles", (blocks, B), WORDS_BYTES, values, kind)
+        shared = WORDS_BYTES + (VECTORS_BYTES * size if vectors else 0)
+        self.device.launch("score_tiles", (blocks, B), shared, values, kind)
         # open_tiles: the candidates of the tiles that reach the bound.
-        openers = max(1, min(most, -(-M * tiles // TILES_TO_OPEN)))
         shared = chooser_bytes(self.fields["capacity"]) + OPENED_BYTES
         self.device.launch("open_tiles", (openers, B), shared, values, kind)
 

@@ -109,6 +109,28 @@ template <class T> __device__ __forceinline__ void load4(const T* from, float (&
     to[3] = number(T{static_cast<u16>(words.y >> 16)});
 }
 
+// Copies that run on their own: `Bytes` (8 or 16) from device to shared memory, or zeros where there is
+// nothing. The thread that asked for them waits until at most `Left` of the groups that it closed are open.
+template <int Bytes> __device__ __forceinline__ void copy_ahead(void* to, const void* from, bool there) {
+#ifdef __CUDA_ARCH__
+    const u32 place = static_cast<u32>(__cvta_generic_to_shared(to)), size = there ? Bytes : 0;
+    if (Bytes == 16) asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(place), "l"(from), "r"(size) : "memory");
+    else asm volatile("cp.async.ca.shared.global [%0], [%1], 8, %2;" ::"r"(place), "l"(from), "r"(size) : "memory");
+#else
+    for (int i = 0; i < Bytes; ++i) static_cast<u8*>(to)[i] = there ? static_cast<const u8*>(from)[i] : 0;
+#endif
+}
+__device__ __forceinline__ void close_copies() {
+#ifdef __CUDA_ARCH__
+    asm volatile("cp.async.commit_group;" ::: "memory");
+#endif
+}
+template <int Left> __device__ __forceinline__ void await_copies() {
+#ifdef __CUDA_ARCH__
+    asm volatile("cp.async.wait_group %0;" ::"n"(Left) : "memory");
+#endif
+}
+
 // 2 to the x, to a few units in the last place; 0 for what would be subnormal.
 __device__ __forceinline__ float quick_exp2(float x) {
 #ifdef __CUDA_ARCH__
@@ -168,18 +190,25 @@ __device__ __forceinline__ u32 warp_scan(u32 x) {  // inclusive
 
 // Most code of a small step runs once, and waits for its own instructions more than for anything else.
 // So what is used in several places is called rather than repeated, and loops stay rolled up where a
-// thread takes few turns.
+// thread takes few turns. What is called takes numbers and addresses and returns numbers: a structure
+// or a number that is handed over by reference lies in local memory from then on, and every access
+// to it waits for that memory.
 
-// Exclusive sums over the block; `total` is the sum of all. `words` holds WARPS words.
-__device__ __noinline__ u32 block_scan(u32 x, u32* words, u32& total) {
+struct Scan {
+    u32 before;  // the sum of the threads before
+    u32 total;   // of all
+};
+
+// Sums over the block. `words` holds WARPS words.
+__device__ __noinline__ Scan block_scan(u32 x, u32* words) {
     const u32 inclusive = warp_scan(x);
     if (lane_id() == 31) words[warp_id()] = inclusive;
     __syncthreads();
     const u32 upto = warp_scan(lane_id() < WARPS ? words[lane_id()] : 0);  // by every warp: no more waiting
-    total = __shfl_sync(EVERY_LANE, upto, 31);
+    const u32 total = __shfl_sync(EVERY_LANE, upto, 31);
     const u32 before = __shfl_sync(EVERY_LANE, upto, warp_id() == 0 ? 31 : warp_id() - 1);
     __syncthreads();
-    return (warp_id() == 0 ? 0 : before) + inclusive - x;
+    return {(warp_id() == 0 ? 0 : before) + inclusive - x, total};
 }
 
 // Adds one to a counter that returns to zero after `last`, and returns what it was. What the block wrote

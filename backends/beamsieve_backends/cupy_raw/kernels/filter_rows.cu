@@ -281,7 +281,7 @@ __global__ void __launch_bounds__(THREADS) filter_rows(const __grid_constant__ F
     }
     // Where each beam's chunks begin, as in score_rows.
     const int each = (beams + THREADS - 1) / THREADS;
-    u32 mine = 0, total;
+    u32 mine = 0;
     for (int i = 0; i < each; ++i) {
         const int m = threadIdx.x * each + i;
         if (m >= beams) break;
@@ -292,7 +292,9 @@ __global__ void __launch_bounds__(THREADS) filter_rows(const __grid_constant__ F
         offset[m] = chunks;
         mine += chunks;
     }
-    u32 running = block_scan(mine, words, total);
+    const Scan scan = block_scan(mine, words);
+    const u32 total = scan.total;
+    u32 running = scan.before;
     for (int i = 0; i < each; ++i) {
         const int m = threadIdx.x * each + i;
         if (m >= beams) break;

@@ -5,9 +5,8 @@
 //            beams = choose(list)                                                # the block that ends last
 //
 // Grid (blocks per request, B). What a block finds it gathers in shared memory and then appends to
-// the request's list; a block alone chooses at once. Should the list overflow (many equal keys, say),
-// the last block looks at the opened tiles themselves: slower, same answer.
-// Workspace: what score_tiles left, and `lists` [B, list_capacity].
+// the request's list; a block alone chooses at once.
+// Workspace: what score_tiles left, and `lists` [B, list_capacity], room for `capacity` of every block.
 
 constexpr u32 KEYS_AHEAD = 4, KEYS_AT_ONCE = 4 * KEYS_AHEAD * THREADS;
 
@@ -23,17 +22,22 @@ struct Opened {
     u32* count;
 };
 
+// The key of a position with a bonus or a nudge: seldom, so it is called.
+template <class T>
+__device__ __noinline__ float guided_key(const Step& step, i64 beam, i64 base, u32 p, float2 mass, float beam_score) {
+    return position_key<T>(step, beam, base, p, mass, beam_score);
+}
+
 template <class T>
 struct OpenTiles {
     const Step& step;
     int b;
     Bound bound;
-    u32 block, blocks;  // which of how many blocks share the tiles
     Opened opened;
 
     // Calls f(there, number) for the candidates of the opened tiles, in all lanes of a warp together.
     template <class F> __device__ __forceinline__ void each(F f) const {
-        const u32 tiles = static_cast<u32>(step.beams) * step.tiles;
+        const u32 tiles = static_cast<u32>(step.beams) * step.tiles, blocks = gridDim.x;
         const float* const best = step.scratch + b * step.scratch_stride;
 #pragma unroll 1
         for (u32 turn = 0; turn * KEYS_AT_ONCE * blocks < tiles; ++turn) {
@@ -47,7 +51,7 @@ struct OpenTiles {
 #pragma unroll
                 for (u32 k = 0; k < KEYS_AHEAD; ++k) {  // runs of eight neighbours go to the blocks in turns
                     const u32 run = (turn * KEYS_AT_ONCE + from + k * THREADS + threadIdx.x) >> 3;
-                    tile[k] = (run * blocks + block) * 8 + (threadIdx.x & 7);
+                    tile[k] = (run * blocks + blockIdx.x) * 8 + (threadIdx.x & 7);
                     key[k] = tile[k] < tiles ? __ldcg(best + tile[k]) : never();
                 }
 #pragma unroll
@@ -102,7 +106,7 @@ struct OpenTiles {
                 for (u32 k = 0; k < 4; ++k) key[k] = part + k * WARPS < all ? simple_key(part + k * WARPS, halves) : never();
             } else {
 #pragma unroll
-                for (u32 k = 0; k < 4; ++k) key[k] = part + k * WARPS < all ? guided_key(part + k * WARPS, halves) : never();
+                for (u32 k = 0; k < 4; ++k) key[k] = part + k * WARPS < all ? with_guidance(part + k * WARPS, halves) : never();
             }
 #pragma unroll
             for (u32 k = 0; k < 4; ++k) {
@@ -129,10 +133,10 @@ struct OpenTiles {
     }
 
     // The same with a bonus or a nudge.
-    __device__ __noinline__ float guided_key(u32 at, u32 halves) const {
+    __device__ __forceinline__ float with_guidance(u32 at, u32 halves) const {
         const u32 i = at >> halves, size = opened.size[i], p = opened.place[i] + (at & halves) * 32 + lane_id();
         if (p >= size) return size == 0 && p == 0 ? or_dead(opened.score[i]) : never();
-        return position_key<T>(step, static_cast<i64>(b) * step.beams + opened.beam[i], opened.base[i], p, opened.mass[i], opened.score[i]);
+        return guided_key<T>(step, static_cast<i64>(b) * step.beams + opened.beam[i], opened.base[i], p, opened.mass[i], opened.score[i]);
     }
 };
 
@@ -150,26 +154,14 @@ __global__ void __launch_bounds__(THREADS, 2) open_tiles(const __grid_constant__
     opened.score = carver.take<float>(THREADS);
     opened.mass = carver.take<float2>(THREADS);
     opened.count = chooser.words + 52;
-    Meeting* const meeting = step.meetings + b;
-    u64* const list = step.lists + static_cast<i64>(b) * step.list_capacity;
 
     const u32 groups = static_cast<u32>(step.beams) * (step.parts * step.slots / step.group);
-    const Bound bound = bound_of(step.groups + static_cast<i64>(b) * groups, groups, step.width, opened.tile, KEYS_AT_ONCE, chooser);
-    OpenTiles<T> tiles{step, b, bound, blockIdx.x, gridDim.x, opened};
-    u32* const count = chooser.words + 50;
-    if (threadIdx.x == 0) *count = 0;
-    __syncthreads();
-    tiles.each([&](bool there, u64 number) { append(chooser, count, there, number); });
-    __syncthreads();
-    const bool alone = gridDim.x == 1;
-    u32 listed = *count;
-    if (!alone) {
-        list_survivors(chooser, listed, meeting, list, step.list_capacity);
-        if (!arrived_last(&meeting->arrived, gridDim.x, chooser.words)) return;
-        listed = __ldcg(&meeting->listed);
-        __syncthreads();
-        if (threadIdx.x == 0) meeting->listed = 0;
-    }
+    const Bound bound = bound_of(step.groups + static_cast<i64>(b) * groups, groups, step.width, opened.tile, KEYS_AT_ONCE, chooser.histogram, chooser.words);
+    bool last;
+    const List list{step.lists + static_cast<i64>(b) * step.list_capacity, step.meetings + b};
+    const Gathered gathered = meet(OpenTiles<T>{step, b, bound, opened}, chooser, bound, step.width, list, gridDim.x, last);
+    if (!last) return;
+
     const i64 first_beam = static_cast<i64>(b) * step.beams;
     const bool lists = is_listed(step);
     const u32 each = static_cast<u32>(step.tiles) * step.tile;
@@ -192,18 +184,5 @@ __global__ void __launch_bounds__(THREADS, 2) open_tiles(const __grid_constant__
         const i64 next = settle(step, entry, finished);
         write_beam(step, b, place, parent, static_cast<int>(token), score, key, next, finished);
     };
-    float high = tiles.bound.scale.high, low = tiles.bound.low();
-    u32 alive;
-    if (listed <= chooser.capacity && (alone || listed <= static_cast<u32>(step.list_capacity))) {
-        if (!alone) take_list(chooser, list, listed);
-        alive = listed;
-    } else if (!alone && listed <= static_cast<u32>(step.list_capacity)) {
-        alive = gather(Listed{list, listed}, chooser, step.width, high, low);
-    } else {
-        tiles.block = 0;
-        tiles.blocks = 1;
-        alive = narrow(tiles, chooser, step.width, high, low);
-    }
-    const u32 kept = choose(chooser, alive, high, low, step.width, emit);
-    write_padding(step, b, kept);
+    write_padding(step, b, choose(chooser, gathered, step.width, emit));
 }

@@ -12,106 +12,24 @@
 // of any M different rows: a candidate's logit and what it is, side by side, and behind all of these
 // the keys. M * widest row < 2^32, M <= 4096, V <= 2^20.
 
-// What a candidate is: its beam and its token.
-constexpr u32 TOKEN_BITS = 20, TOKEN_MASK = (1u << TOKEN_BITS) - 1u;
-
-// Rows up to so many candidates: each candidate adds up its row for itself.
-constexpr u32 TINY = 8;
-// Else a thread adds up a row of up to SHORT candidates, a warp up to LONG, and the block beyond.
-constexpr u32 SHORT = 16, LONG = 1024;
-
-struct Rows {
-    const Step& step;
-    i64 first_beam;
-    const u32* offset;   // [M + 1]: where a beam's candidates begin
-    const i64* first;    // [M]: its row's first entry, -1 for a finished beam
-    const u64* pairs;    // the workspace's first part: logits (low) and what they belong to (high)
-    u32* names;          // the high halves in shared memory, null where they do not fit
-    float* keys;         // logits, then keys: in the workspace's second part, or in shared memory
-    u32 total;
-
-    // The beam of a candidate, before any block has written it down.
-    __device__ __forceinline__ int beam_of(u32 candidate) const {
-        int low = 0, high = step.beams - 1;  // the last beam that begins at or before the candidate
-#pragma unroll 1
-        while (low < high) {
-            const int middle = (low + high + 1) >> 1;
-            if (offset[middle] <= candidate) low = middle;
-            else high = middle - 1;
-        }
-        return low;
-    }
-    __device__ __forceinline__ u32 name_of(u32 candidate) const {
-        return names != nullptr ? names[candidate] : static_cast<u32>(__ldcg(pairs + candidate) >> 32);
-    }
-    __device__ __forceinline__ bool eligible(int m, u32 candidate, u32 token) const {
-        return is_eligible(step, first_beam + m, is_listed(step) ? candidate - offset[m] : token);
-    }
-    // Turns a logit into its key.
-    __device__ __forceinline__ float key(int m, u32 candidate, u32 token, float beam_score, float logit, float2 mass) const {
-        if (!eligible(m, candidate, token)) return never();
-        return key_of_score(step, score_of(step, beam_score, logit, mass, first_beam + m, token), first_beam + m, token);
-    }
-    template <class F> __device__ __forceinline__ void each(F f) const {
-#pragma unroll 1
-        for (u32 i = threadIdx.x; i < ((total + 31) & ~31u); i += THREADS) {
-            const float key = i < total ? keys[i] : never();
-            f(key > never(), rank_number(key, i));
-        }
-    }
-};
-
-// The logs of the masses of the rows with more than `tiny` candidates, into `mass`.
-__device__ __noinline__ void add_up_rows(const Rows& rows, u32 tiny, float2* mass, u32* words) {
-    const int beams = rows.step.beams;
-    const bool by_block = beams < WARPS;  // few rows: the whole block for each
-    const u32 by_thread = tiny > 0 ? tiny : SHORT;
-    bool longer = false;
-#pragma unroll 1
-    for (int m = threadIdx.x; m < beams; m += THREADS) {
-        const u32 start = rows.offset[m], degree = rows.offset[m + 1] - start;
-        longer |= degree > by_thread;
-        if (degree > tiny && degree <= by_thread) mass[m] = mass_of(rows.keys + start, 0, degree, 1).log();
-    }
-    if (!__syncthreads_or(longer)) return;
-    longer = false;
-#pragma unroll 1
-    for (int m = warp_id(); m < beams; m += WARPS) {
-        const u32 start = rows.offset[m], degree = rows.offset[m + 1] - start;
-        longer |= degree > LONG;
-        if (degree <= by_thread || degree > LONG || by_block) continue;
-        const float2 own = mass_of(rows.keys + start, lane_id(), degree, 32).across_warp().log();
-        if (lane_id() == 0) mass[m] = own;
-    }
-    longer = __syncthreads_or(longer);
-#pragma unroll 1
-    for (int m = longer || by_block ? 0 : beams; m < beams; ++m) {
-        const u32 start = rows.offset[m], degree = rows.offset[m + 1] - start;
-        if (degree <= by_thread || (degree <= LONG && !by_block)) continue;
-        const float2 own = across_block(mass_of(rows.keys + start, threadIdx.x, degree, THREADS).across_warp(), reinterpret_cast<float*>(words)).log();
-        if (threadIdx.x == 0) mass[m] = own;
-    }
-    __syncthreads();
-}
-
-// The lane's part of a product of `size` numbers; four such products are taken together.
-template <class T> __device__ __forceinline__ void lane_products(const T* const (&a)[4], const T* const (&b)[4], int size, bool aligned, float (&sum)[4]) {
+// The lane's part of four products of `size` numbers, those of row m[k] of `a` with row v[k] of `b`.
+template <class T> __device__ __forceinline__ void lane_products(const T* a, const T* b, const u32 (&m)[4], const u32 (&v)[4], u32 size, bool aligned, float (&sum)[4]) {
 #pragma unroll
     for (int k = 0; k < 4; ++k) sum[k] = 0.0f;
     if (!aligned) {
 #pragma unroll 1
-        for (int i = lane_id(); i < size; i += 32)
-#pragma unroll 1
-            for (int k = 0; k < 4; ++k) sum[k] = fmaf(number(a[k][i]), number(b[k][i]), sum[k]);
+        for (u32 i = lane_id(); i < size; i += 32)
+#pragma unroll
+            for (int k = 0; k < 4; ++k) sum[k] = fmaf(number(a[static_cast<u64>(m[k]) * size + i]), number(b[static_cast<u64>(v[k]) * size + i]), sum[k]);
         return;
     }
 #pragma unroll 1
-    for (int i = lane_id() * 8; i < size; i += 256) {
+    for (u32 i = lane_id() * 8; i < size; i += 256) {
 #pragma unroll
         for (int k = 0; k < 4; ++k) {
             float x[8], y[8];
-            load8(a[k] + i, x);
-            load8(b[k] + i, y);
+            load8(a + (static_cast<u64>(m[k]) * size + i), x);
+            load8(b + (static_cast<u64>(v[k]) * size + i), y);
 #pragma unroll
             for (int n = 0; n < 8; ++n) sum[k] = fmaf(x[n], y[n], sum[k]);
         }
@@ -135,7 +53,7 @@ __global__ void __launch_bounds__(THREADS, 2) score_rows(const __grid_constant__
     // Degrees, and where each beam's candidates begin.
     const int count = static_cast<int>(step.in_count[b]);
     const int each = (beams + THREADS - 1) / THREADS;
-    u32 mine = 0, widest = 0, total;
+    u32 mine = 0, widest = 0;
 #pragma unroll 1
     for (int i = 0; i < each; ++i) {
         const int m = threadIdx.x * each + i;
@@ -158,7 +76,8 @@ __global__ void __launch_bounds__(THREADS, 2) score_rows(const __grid_constant__
         mine += degree;
         widest = max(widest, degree);
     }
-    u32 running = block_scan(mine, chooser.words, total);
+    const Scan scan = block_scan(mine, chooser.words);
+    u32 running = scan.before;
 #pragma unroll 1
     for (int i = 0; i < each; ++i) {
         const int m = threadIdx.x * each + i;
@@ -169,14 +88,14 @@ __global__ void __launch_bounds__(THREADS, 2) score_rows(const __grid_constant__
     }
     // Rows of one request differ, so the workspace is never too small; should a caller repeat rows,
     // nothing is written past it.
-    total = static_cast<u32>(min(static_cast<i64>(total), step.scratch_stride));
+    const u32 total = static_cast<u32>(min(static_cast<i64>(scan.total), step.scratch_stride));
     if (threadIdx.x == 0) offset[beams] = total;
     const bool all_tiny = !__syncthreads_or(widest > TINY);
 
     u64* const pairs = reinterpret_cast<u64*>(step.scratch) + b * step.scratch_stride;
     float* const workspace = reinterpret_cast<float*>(reinterpret_cast<u64*>(step.scratch) + gridDim.y * step.scratch_stride) + b * step.scratch_stride;
     const bool fits = total <= static_cast<u32>(step.staged);
-    Rows rows{step, first_beam, offset, first, pairs, fits ? staged_names : nullptr, fits ? staged_keys : workspace, total};
+    Rows rows{step, first_beam, offset, first, pairs, fits ? staged_names : nullptr, fits ? staged_keys : workspace};
 
     // The logits: each warp takes as many candidates in a row, of which it can do `at_once` at no more cost
     // than one. Few candidates go to a few warps of each block, which then wait for each other less.
@@ -210,14 +129,13 @@ __global__ void __launch_bounds__(THREADS, 2) score_rows(const __grid_constant__
             for (int lane = 0; lane < there; lane += 4) {
                 if ((mask >> lane & 15u) == 0) continue;
                 float sum[4];
-                const T* states[4];
-                const T* weights[4];
+                u32 states[4], weights[4];
 #pragma unroll
                 for (int k = 0; k < 4; ++k) {
-                    states[k] = hidden + static_cast<i64>(__shfl_sync(EVERY_LANE, m, lane + k)) * step.hidden_size;
-                    weights[k] = head + static_cast<i64>(__shfl_sync(EVERY_LANE, token, lane + k)) * step.hidden_size;
+                    states[k] = static_cast<u32>(__shfl_sync(EVERY_LANE, m, lane + k));
+                    weights[k] = __shfl_sync(EVERY_LANE, token, lane + k);
                 }
-                lane_products(states, weights, step.hidden_size, step.aligned, sum);
+                lane_products(hidden, head, states, weights, static_cast<u32>(step.hidden_size), step.aligned, sum);
                 const int own = lane_id() - lane;  // the product that is this lane's
                 const float product = __shfl_sync(EVERY_LANE, four_sums(sum), own * 8);
                 if (own >= 0 && own < 4 && wanted) logit = product;
@@ -232,62 +150,17 @@ __global__ void __launch_bounds__(THREADS, 2) score_rows(const __grid_constant__
 
     if (!arrived_last(&step.meetings[b].arrived, gridDim.x, chooser.words)) return;
 
-    constexpr u32 AHEAD = 4;
-#pragma unroll 1
-    for (u32 base = threadIdx.x; base < total; base += AHEAD * THREADS) {
-        u64 pair[AHEAD];
-#pragma unroll
-        for (u32 k = 0; k < AHEAD; ++k) pair[k] = base + k * THREADS < total ? __ldcg(pairs + base + k * THREADS) : 0;
-#pragma unroll
-        for (u32 k = 0; k < AHEAD; ++k) {
-            if (base + k * THREADS >= total) break;
-            rows.keys[base + k * THREADS] = __int_as_float(static_cast<int>(pair[k]));
-            if (fits) staged_names[base + k * THREADS] = static_cast<u32>(pair[k] >> 32);
-        }
-    }
-    __syncthreads();
-
-    // Logits become keys. Where all candidates fit among the survivors the keys go there, the dead
-    // with the rest, for they come last in order; else they take the logits' places.
-    const bool all_fit = total <= chooser.capacity;
-    const u32 tiny = all_fit && step.nudge == nullptr && step.mass == nullptr ? TINY : 0;
-    if (step.mass == nullptr && !(all_tiny && tiny == TINY)) add_up_rows(rows, tiny, mass, chooser.words);
-    float high = never(), low = -never();
     u32 alive = 0;
-    int known = -1;  // the beam that these are of: one row is looked up once
-    bool finished = false;
-    float beam_score = 0.0f;
-    float2 own;
-#pragma unroll 1
-    for (u32 i = threadIdx.x; i < total; i += THREADS) {
-        const u32 name = rows.name_of(i);
-        const int m = static_cast<int>(name >> TOKEN_BITS);
-        if (m != known) {
-            known = m;
-            finished = first[m] < 0;
-            const u32 start = offset[m], degree = offset[m + 1] - start;
-            if (degree <= tiny) {
-                beam_score = mass[m].x;
-                own = mass_of(rows.keys + start, 0, degree, 1).log();
-            } else {
-                beam_score = step.in_scores[first_beam + m];
-                own = step.mass != nullptr ? __ldcg(step.mass + first_beam + m) : mass[m];
-            }
-        }
-        const float key = finished ? or_dead(beam_score) : rows.key(m, i, name & TOKEN_MASK, beam_score, rows.keys[i], own);
-        if (all_fit) chooser.survivors[i] = rank_number(key, i);
-        else rows.keys[i] = key;
-        if (key > never()) {
-            high = fmaxf(high, key);
-            low = fminf(low, key);
-            ++alive;
-        }
+    Gathered gathered;
+    if (beams == 1 && total <= ONE_ROW && first[0] >= 0) {
+        rows.names = nullptr;
+        float2 own;
+        gathered = one_row(step, chooser, first_beam, pairs, total, rows.keys, own, alive);
+        if (threadIdx.x == 0) mass[0] = own;
+    } else {
+        gathered = many_rows(rows, chooser, total, all_tiny, mass, alive);
     }
-    alive = block_summary(high, low, alive, chooser.words);
-    u32 found = total;
-    if (!all_fit) found = alive == 0 ? 0 : narrow(rows, chooser, step.width, high, low);
-    const u32 wanted = min(alive, static_cast<u32>(step.width));
-    const u32 kept = choose(chooser, wanted == 0 ? 0 : found, high, low, wanted, [&](u32 place, u64 number) {
+    const u32 kept = choose(chooser, gathered, min(alive, static_cast<u32>(step.width)), [&](u32 place, u64 number) {
         const u32 candidate = slot_of(number), name = rows.name_of(candidate);
         const int m = static_cast<int>(name >> TOKEN_BITS);
         const float key = key_of(number);

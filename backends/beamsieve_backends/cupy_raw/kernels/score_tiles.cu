@@ -14,136 +14,6 @@
 // best of a tile is then known only after `mass`. Workspace: scratch_stride >= M * tiles floats per
 // request; `groups` [B, M, parts * slots / group]; `masses` [B, M]. M * tiles * tile < 2^32.
 
-constexpr float LOG2_E = 1.4426950408889634f;
-constexpr int TILES_AHEAD = 4;
-
-// A beam as the warps see it.
-struct Beam {
-    i64 beam;   // b * M + m
-    i64 row;
-    i64 start;  // first entry (list layout)
-    u32 size;   // positions
-};
-
-// Adds a lane's numbers, of which `top` is the largest, to its part of the mass.
-template <int N>
-__device__ __forceinline__ void add_to_mass(Mass& mass, const float (&x)[N], float top) {
-    if (top > mass.largest) {
-        mass.sum *= quick_exp2((mass.largest - top) * LOG2_E);
-        mass.largest = top;
-    }
-    if (mass.largest == never()) return;
-    const float offset = -mass.largest * LOG2_E;
-#pragma unroll
-    for (int i = 0; i < N; ++i) mass.sum += quick_exp2(fmaf(x[i], LOG2_E, offset));
-}
-
-// The largest of most[k] over `Span` neighbouring lanes (32 or 16), for four k at once: lanes trade what
-// others gather, so that each of the last steps is one for all. A lane gets that of its own k.
-template <int Span>
-struct FourLargest {
-    static constexpr int FIRST = Span / 2, SECOND = Span / 4;
-    float largest;
-    __device__ __forceinline__ FourLargest(const float (&most)[TILES_AHEAD]) {
-        const bool upper = lane_id() & FIRST, odd = lane_id() & SECOND;
-        float even = upper ? most[2] : most[0], next = upper ? most[3] : most[1];
-        even = fmaxf(even, __shfl_xor_sync(EVERY_LANE, upper ? most[0] : most[2], FIRST));
-        next = fmaxf(next, __shfl_xor_sync(EVERY_LANE, upper ? most[1] : most[3], FIRST));
-        largest = fmaxf(odd ? next : even, __shfl_xor_sync(EVERY_LANE, odd ? even : next, SECOND));
-#pragma unroll
-        for (int by = SECOND / 2; by > 0; by >>= 1) largest = fmaxf(largest, __shfl_xor_sync(EVERY_LANE, largest, by));
-    }
-    static __device__ __forceinline__ int k() { return (lane_id() & FIRST ? 2 : 0) + (lane_id() & SECOND ? 1 : 0); }
-    static __device__ __forceinline__ bool writes() { return (lane_id() & (SECOND - 1)) == 0; }
-};
-
-// One part of a live beam's tiles. All of these return the lane's share of the mass, and leave the
-// tiles' largest candidate logits in `best`.
-//
-// The usual case, at the speed of memory: bitmap layout, whole vectors, no bias, and a denominator of
-// valid or of eligible tokens. A chunk is two tiles, four tokens to a lane. An invalid token is -inf,
-// and exp makes it 0.
-template <class T, bool AllKept>
-__device__ __forceinline__ Mass read_words(const Step& step, const Beam& beam, int part, float* best) {
-    const T* const logits = static_cast<const T*>(step.logits) + beam.beam * step.vocabulary;
-    const u8* const valid_bits = reinterpret_cast<const u8*>(step.table.bitmap + beam.row * step.table.words);
-    const u8* const kept_bits = reinterpret_cast<const u8*>(step.eligible + beam.beam * step.eligible_words);
-    const bool narrowed = step.normalize == NORMALIZE_ELIGIBLE, scaled = step.left_units != nullptr;
-    const float left_unit = scaled ? step.left_units[beam.beam] : 1.0f;
-    const int parts = step.parts, chunks = (step.tiles + 1) / 2;
-    const u32 vocabulary = step.vocabulary;
-    Mass mass;
-#pragma unroll 1
-    for (int c = part; c < chunks; c += parts * TILES_AHEAD) {
-        float x[TILES_AHEAD * 4], most[TILES_AHEAD];
-        u32 valid[TILES_AHEAD], kept[TILES_AHEAD];
-#pragma unroll
-        for (int k = 0; k < TILES_AHEAD; ++k) {
-            const u32 p = static_cast<u32>(c + k * parts) * 128 + lane_id() * 4;
-            float four[4] = {0.0f, 0.0f, 0.0f, 0.0f};
-            if (p < vocabulary) load4(logits + p, four);
-#pragma unroll
-            for (int i = 0; i < 4; ++i) x[4 * k + i] = four[i];
-        }
-#pragma unroll
-        for (int k = 0; k < TILES_AHEAD; ++k) {  // later, for they need the row
-            const u32 p = static_cast<u32>(c + k * parts) * 128 + lane_id() * 4;
-            valid[k] = kept[k] = 0;
-            if (p < vocabulary) {
-                valid[k] = valid_bits[p >> 3] >> (p & 4);
-                if (!AllKept) kept[k] = kept_bits[p >> 3] >> (p & 4);
-            }
-        }
-        if (scaled) {
-#pragma unroll
-            for (int k = 0; k < TILES_AHEAD; ++k) {
-                const u32 p = static_cast<u32>(c + k * parts) * 128 + lane_id() * 4;
-                float unit[4] = {0.0f, 0.0f, 0.0f, 0.0f};
-                if (p < vocabulary) load4(step.right_units + p, unit);
-#pragma unroll
-                for (int i = 0; i < 4; ++i) x[4 * k + i] *= left_unit * unit[i];
-            }
-        }
-        float top = never(), highest = never();
-#pragma unroll
-        for (int k = 0; k < TILES_AHEAD; ++k) {
-            const u32 kept_here = AllKept ? valid[k] : valid[k] & kept[k];
-            const u32 counts = narrowed ? kept_here : valid[k];
-            most[k] = never();
-#pragma unroll
-            for (int i = 0; i < 4; ++i) {  // fmaxf makes NaN -inf
-                float& each = x[4 * k + i];
-                if (!AllKept) most[k] = fmaxf(most[k], kept_here & 1u << i ? each : never());
-                each = fmaxf(counts & 1u << i ? each : never(), never());
-                if (AllKept) most[k] = fmaxf(most[k], each);
-                else top = fmaxf(top, each);
-            }
-            highest = fmaxf(highest, most[k]);
-        }
-        top = fmaxf(top, highest);
-        if (__any_sync(EVERY_LANE, top == -never())) {  // seldom: +inf counts as -inf
-            top = never();
-#pragma unroll
-            for (int k = 0; k < TILES_AHEAD; ++k) {
-                const u32 kept_here = AllKept ? valid[k] : valid[k] & kept[k];
-                most[k] = never();
-#pragma unroll
-                for (int i = 0; i < 4; ++i) {
-                    float& each = x[4 * k + i];
-                    each = or_dead(each);
-                    top = fmaxf(top, each);
-                    if (kept_here & 1u << i) most[k] = fmaxf(most[k], each);
-                }
-            }
-        }
-        add_to_mass(mass, x, top);
-        const FourLargest<16> four(most);
-        const int chunk = c + four.k() * parts, tile = 2 * chunk + (lane_id() >> 4);
-        if (four.writes() && tile < step.tiles) best[tile] = four.largest;
-    }
-    return mass;
-}
-
 // List layout: a tile is an entry to a lane, several tiles are on their way at a time.
 template <class T>
 __device__ __forceinline__ Mass read_entries(const Step& step, const Beam& beam, int part, int filled, float* best) {
@@ -208,11 +78,7 @@ __device__ __forceinline__ Mass read_positions(const Step& step, const Beam& bea
 
 template <class T>
 __device__ __forceinline__ Mass read_part(const Step& step, const Beam& beam, int part, float* best) {
-    if (!is_listed(step)) {
-        if (step.normalize == NORMALIZE_ALL || !step.aligned || step.bias != nullptr) return read_positions<T>(step, beam, part, best);
-        if (step.eligible == nullptr) return read_words<T, true>(step, beam, part, best);
-        return read_words<T, false>(step, beam, part, best);
-    }
+    if (!is_listed(step)) return read_positions<T>(step, beam, part, best);
     const int filled = min(step.tiles, static_cast<int>((beam.size + 31) / 32));
 #pragma unroll 1
     for (int t = part + step.parts * lane_id(); t < step.tiles; t += step.parts * 32)
@@ -226,6 +92,17 @@ __device__ __forceinline__ Mass read_part(const Step& step, const Beam& beam, in
     return mass;
 }
 
+// The same of several parts; their mass, in every lane. All parts are summed one after the other.
+template <class T>
+__device__ __forceinline__ Mass read_parts(const Step& step, const Beam& beam, int first, int end, u8* room, float* best) {
+    if (step.vectors && step.eligible == nullptr) return read_words<T, true>(step, beam, first, end, room, best);
+    if (step.vectors) return read_words<T, false>(step, beam, first, end, room, best);
+    Mass sum;
+#pragma unroll 1
+    for (int part = first; part < end; ++part) sum.add(read_part<T>(step, beam, part, best).across_warp());
+    return sum;
+}
+
 template <class T>
 __global__ void __launch_bounds__(THREADS, 2) score_tiles(const __grid_constant__ Step step) {
     const bool guided = step.bonus != nullptr || step.nudge != nullptr;
@@ -237,6 +114,7 @@ __global__ void __launch_bounds__(THREADS, 2) score_tiles(const __grid_constant_
     u32* const words = carver.take<u32>(BLOCK_WORDS);
     float* const largest_of = reinterpret_cast<float*>(words);      // [WARPS]
     float* const sum_of = reinterpret_cast<float*>(words) + WARPS;  // [WARPS]
+    u8* const room = carver.take<u8>(0);                            // of Arriving, where `vectors`
 
     const int count = static_cast<int>(step.in_count[b]);
     const int shift = __ffs(share) - 1, own = warp_id() & (share - 1), at_once = gridDim.x * (WARPS >> shift);
@@ -264,9 +142,7 @@ __global__ void __launch_bounds__(THREADS, 2) score_tiles(const __grid_constant_
             }
         }
         Mass sum;
-        const int parts_end = share == 1 ? parts : own + 1;
-#pragma unroll 1
-        for (int part = own; live && part < parts_end; ++part) sum.add(read_part<T>(step, beam, part, best).across_warp());
+        if (live) sum = read_parts<T>(step, beam, own, share == 1 ? parts : own + 1, room, best);
         if (share > 1) {
             if (lane_id() == 0) {
                 largest_of[warp_id()] = sum.largest;

@@ -66,13 +66,18 @@ __device__ __forceinline__ void append(const Chooser& chooser, u32* count, bool 
     if (wanted && place < chooser.capacity) chooser.survivors[place] = number;
 }
 
-// The first bin at which the running count reaches `wanted`, and the count before it.
-__device__ __noinline__ u32 bin_reaching(const u32* histogram, u32* words, u32 bins, u32 wanted, u32& before) {
+struct Bin {
+    u32 bin;
+    u32 before;  // the count of the bins before
+};
+
+// The first bin at which the running count reaches `wanted`.
+__device__ __noinline__ Bin bin_reaching(const u32* histogram, u32* words, u32 bins, u32 wanted) {
     const u32 each = (bins + THREADS - 1) / THREADS;
     const u32 first = threadIdx.x * each;
-    u32 mine = 0, total;
+    u32 mine = 0;
     for (u32 i = first; i < min(bins, first + each); ++i) mine += histogram[i];
-    u32 running = block_scan(mine, words, total);
+    u32 running = block_scan(mine, words).before;
     if (threadIdx.x == 0) {
         words[40] = bins - 1;
         words[41] = 0;
@@ -85,10 +90,9 @@ __device__ __noinline__ u32 bin_reaching(const u32* histogram, u32* words, u32 b
         words[41] = running;
     }
     __syncthreads();
-    const u32 bin = words[40];
-    before = words[41];
+    const Bin found{words[40], words[41]};
     __syncthreads();
-    return bin;
+    return found;
 }
 
 __device__ __forceinline__ void clear_histogram(u32* histogram, u32 bins) {
@@ -97,8 +101,18 @@ __device__ __forceinline__ void clear_histogram(u32* histogram, u32 bins) {
     __syncthreads();
 }
 
-// The highest and lowest of what the threads saw (-inf and +inf for nothing), in every thread.
-__device__ __noinline__ void block_range(float& high, float& low, u32* words) {
+// The highest and the lowest key of some: -inf and +inf where there is none.
+struct Extent {
+    float high = never(), low = -never();
+
+    __device__ __forceinline__ void note(float key) {
+        high = fmaxf(high, key);
+        low = fminf(low, key);
+    }
+};
+
+// Of all that the threads saw, in every thread.
+__device__ __noinline__ Extent block_extent(float high, float low, u32* words) {
     float* const places = reinterpret_cast<float*>(words);
     high = warp_max(high);
     low = -warp_max(-low);
@@ -107,33 +121,43 @@ __device__ __noinline__ void block_range(float& high, float& low, u32* words) {
         places[WARPS + warp_id()] = low;
     }
     __syncthreads();
-    high = warp_max(places[lane_id() % WARPS]);
-    low = -warp_max(-places[WARPS + lane_id() % WARPS]);
+    Extent all;
+    all.high = warp_max(places[lane_id() % WARPS]);
+    all.low = -warp_max(-places[WARPS + lane_id() % WARPS]);
     __syncthreads();
+    return all;
 }
 
-// The same, and the sum of `count` over the block.
-__device__ __noinline__ u32 block_summary(float& high, float& low, u32 count, u32* words) {
+// Sums over the block, in every thread.
+__device__ __forceinline__ float block_float_sum(float x, float* places) {
+    x = warp_sum(x);
+    if (lane_id() == 0) places[warp_id()] = x;
+    __syncthreads();
+    x = warp_sum(lane_id() < WARPS ? places[lane_id()] : 0.0f);
+    __syncthreads();
+    return x;
+}
+__device__ __forceinline__ u32 block_sum(u32 count, u32* words) {
     const u32 sum = __reduce_add_sync(EVERY_LANE, count);
     if (lane_id() == 0) words[2 * WARPS + warp_id()] = sum;
-    block_range(high, low, words);
+    __syncthreads();
     return __reduce_add_sync(EVERY_LANE, lane_id() < WARPS ? words[2 * WARPS + lane_id()] : 0);
 }
 
 // Sorts survivors[0 : count) upwards, by a bitonic network; `count` is at most capacity.
-__device__ __noinline__ void sort_survivors(const Chooser& chooser, u32 count) {
+__device__ __noinline__ void sort_survivors(u64* survivors, u32 count) {
     u32 size = 2;
     while (size < count) size <<= 1;
-    for (u32 i = count + threadIdx.x; i < size; i += THREADS) chooser.survivors[i] = ~0ull;
+    for (u32 i = count + threadIdx.x; i < size; i += THREADS) survivors[i] = ~0ull;
     __syncthreads();
     for (u32 run = 2; run <= size; run <<= 1) {
         for (u32 step = run >> 1; step > 0; step >>= 1) {
             for (u32 pair = threadIdx.x; pair < size / 2; pair += THREADS) {
                 const u32 low = 2 * pair - (pair & (step - 1));
-                const u64 a = chooser.survivors[low], b = chooser.survivors[low + step];
+                const u64 a = survivors[low], b = survivors[low + step];
                 if ((a > b) == ((low & run) == 0)) {
-                    chooser.survivors[low] = b;
-                    chooser.survivors[low + step] = a;
+                    survivors[low] = b;
+                    survivors[low + step] = a;
                 }
             }
             // Up to a step of 32, the 32 pairs of a warp lie in 64 places that no other warp touches.
@@ -144,98 +168,28 @@ __device__ __noinline__ void sort_survivors(const Chooser& chooser, u32 count) {
     __syncthreads();
 }
 
-// `source.each(f)` calls f(there, number) for every candidate, in all lanes of a warp together.
-//
-// What a selection does when more candidates are alive than fit: keeps those up to the bin that holds
-// the width-th best, and if still too many pass, exactly the best. Leaves them in survivors, their
-// range in high and low, and returns how many they are.
-template <class Source>
-__device__ __noinline__ u32 narrow(const Source& source, const Chooser& chooser, u32 width, float& high, float& low) {
-    u32* const count = chooser.words + 50;
-    const Scale scale(high, low);
-    u32 before;
-    clear_histogram(chooser.histogram, BINS);
-    source.each([&](bool there, u64 number) {
-        if (there) atomicAdd(&chooser.histogram[scale.bin_of(key_of(number))], 1u);
-    });
-    __syncthreads();
-    const u32 last_bin = bin_reaching(chooser.histogram, chooser.words, BINS, width, before);
-    if (threadIdx.x == 0) *count = 0;
-    __syncthreads();
-    low = -never();
-    source.each([&](bool there, u64 number) {
-        const bool passes = there && scale.bin_of(key_of(number)) <= last_bin;
-        append(chooser, count, passes, number);
-        if (passes) low = fminf(low, key_of(number));
-    });
-    float ignored = high;
-    block_range(ignored, low, chooser.words);
-    u32 found = *count;
-    __syncthreads();
-    if (found <= chooser.capacity) return found;
+// What a selection has gathered in survivors: how many, and the extent of their keys.
+struct Gathered {
+    u32 count;
+    Extent keys;
+};
 
-    u64 limit = 0;  // the width-th smallest number, byte by byte
-    u32 rest = width;
-    for (int shift = 56; shift >= 0; shift -= 8) {
-        clear_histogram(chooser.histogram, 256);
-        source.each([&](bool there, u64 number) {
-            const bool inside = there && (shift == 56 || number >> (shift + 8) == limit);
-            const u32 byte = static_cast<u32>(number >> shift) & 255u;
-            const u32 alike = __match_any_sync(EVERY_LANE, inside ? byte : 256u);
-            if (inside && __ffs(static_cast<int>(alike)) - 1 == lane_id())
-                atomicAdd(&chooser.histogram[byte], static_cast<u32>(__popc(alike)));
-        });
-        __syncthreads();
-        const u32 byte = bin_reaching(chooser.histogram, chooser.words, 256, rest, before);
-        limit = limit << 8 | byte;
-        rest -= before;
-    }
-    if (threadIdx.x == 0) *count = 0;
-    __syncthreads();
-    source.each([&](bool there, u64 number) { append(chooser, count, there && number <= limit, number); });
-    __syncthreads();
-    found = *count;
-    __syncthreads();
-    low = key_of(limit);
-    return found;
-}
-
-// Gathers the candidates in survivors, and their range in high and low; returns how many they are.
-template <class Source>
-__device__ __forceinline__ u32 gather(const Source& source, const Chooser& chooser, u32 width, float& high, float& low) {
-    u32* const counter = chooser.words + 50;
-    if (threadIdx.x == 0) *counter = 0;
-    __syncthreads();
-    high = never();
-    low = -never();
-    source.each([&](bool there, u64 number) {
-        append(chooser, counter, there, number);
-        if (there) {
-            high = fmaxf(high, key_of(number));
-            low = fminf(low, key_of(number));
-        }
-    });
-    block_range(high, low, chooser.words);
-    const u32 count = *counter;
-    __syncthreads();
-    return count <= chooser.capacity ? count : narrow(source, chooser, width, high, low);
-}
-
-// Calls emit(place, number) for the `width` best of survivors[0 : count), whose keys lie between low
-// and high, each in some thread; returns how many they are.
+// Calls emit(place, number) for the `width` best of the survivors, each in some thread; returns how many
+// they are.
 template <class Emit>
-__device__ __forceinline__ u32 choose(const Chooser& chooser, u32 count, float high, float low, u32 width, Emit emit) {
+__device__ __forceinline__ u32 choose(const Chooser& chooser, const Gathered& gathered, u32 width, Emit emit) {
+    const u32 count = gathered.count;
     if (count == 0) return 0;
     u32* const ends = chooser.histogram;
     if (threadIdx.x == 0) chooser.words[53] = 0;
     clear_histogram(ends, BINS);
     // Sorted by bin; then each finds its place in its bin by counting those before it.
-    const Scale scale(high, low);
+    const Scale scale(gathered.keys.high, gathered.keys.low);
 #pragma unroll 1
     for (u32 i = threadIdx.x; i < count; i += THREADS) atomicAdd(&ends[scale.bin_of(key_of(chooser.survivors[i]))], 1u);
     __syncthreads();
     constexpr u32 EACH = BINS / THREADS;
-    u32 mine[EACH], sum = 0, total;
+    u32 mine[EACH], sum = 0;
     bool crowded = false;
 #pragma unroll
     for (u32 k = 0; k < EACH; ++k) {
@@ -244,10 +198,10 @@ __device__ __forceinline__ u32 choose(const Chooser& chooser, u32 count, float h
         crowded |= mine[k] > CROWDED;
     }
     if (crowded) atomicMax(chooser.words + 53, 1u);
-    u32 running = block_scan(sum, chooser.words, total);
+    u32 running = block_scan(sum, chooser.words).before;
     crowded = chooser.words[53] != 0;
     if (crowded) {
-        sort_survivors(chooser, count);
+        sort_survivors(chooser.survivors, count);
     } else {
 #pragma unroll
         for (u32 k = 0; k < EACH; ++k) {

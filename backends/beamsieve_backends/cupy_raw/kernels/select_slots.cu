@@ -5,19 +5,21 @@
 //
 // Slots of a request are numbered parent by parent, so slot order is (parent, token) order. With
 // `rows` null it is a plain ordered top-k of `keys` [B, N]: values and places go out.
-// Grid (blocks per request, B). tile_slots goes before, and says which tiles to open; should the
-// list of their candidates overflow, the last block looks at the tiles themselves.
+// Grid (blocks per request, B). tile_slots goes before. Workspace: what that left, and `lists`
+// [B, list_capacity], room for `capacity` candidates of every block.
+
+constexpr u32 BESTS_KEPT = 8192;  // of tiles or groups, in shared memory
 
 struct OpenSlots {
     const Slots& in;
     int b;
     Bound bound;
-    u32 first_warp, all_warps;
 
     template <class F> __device__ __forceinline__ void each(F f) const {
         const u32 tiles = tiles_of(in);
         const u32 quarter = (tiles + 31) / 32 * 8;
-        for (u32 turn = first_warp; turn * 8 < quarter; turn += all_warps) {
+#pragma unroll 1
+        for (u32 turn = blockIdx.x * WARPS + warp_id(); turn * 8 < quarter; turn += gridDim.x * WARPS) {
             const u32 tile = (lane_id() >> 3) * quarter + turn * 8 + (lane_id() & 7);
             const float best = tile < tiles ? __ldcg(in.step.scratch + b * in.step.scratch_stride + tile) : never();
             u32 mask = __ballot_sync(EVERY_LANE, bound.open(best));
@@ -47,21 +49,16 @@ __global__ void __launch_bounds__(THREADS) select_slots(const __grid_constant__ 
     const int b = blockIdx.y;
     Carver carver;
     Chooser chooser = make_chooser(carver, step.capacity);
-    Meeting* const meeting = step.meetings + b;
-    u64* const list = step.lists + static_cast<i64>(b) * step.list_capacity;
+    u32* const bests = carver.take<u32>(BESTS_KEPT);
+    const bool grouped = step.group > 1;
+    const float* const best = grouped ? step.groups + b * groups_of(in) : step.scratch + b * step.scratch_stride;
+    const u32 count = static_cast<u32>(grouped ? groups_of(in) : tiles_of(in));
+    const Bound bound = bound_of(best, count, step.width, bests, BESTS_KEPT, chooser.histogram, chooser.words);
+    bool last;
+    const List list{step.lists + static_cast<i64>(b) * step.list_capacity, step.meetings + b};
+    const Gathered gathered = meet(OpenSlots{in, b, bound}, chooser, bound, step.width, list, gridDim.x, last);
+    if (!last) return;
 
-    OpenSlots slots{in, b, step.bounds[b], blockIdx.x * WARPS + warp_id(), gridDim.x * WARPS};
-    u32* const count = chooser.words + 50;
-    if (threadIdx.x == 0) *count = 0;
-    __syncthreads();
-    slots.each([&](bool there, u64 number) { append(chooser, count, there, number); });
-    __syncthreads();
-    list_survivors(chooser, *count, meeting, list, step.list_capacity);
-    if (!arrived_last(&meeting->arrived, gridDim.x, chooser.words)) return;
-
-    const u32 listed = __ldcg(&meeting->listed);
-    __syncthreads();
-    if (threadIdx.x == 0) meeting->listed = 0;
     const auto emit = [&](u32 place, u64 number) {
         const i64 slot = slot_of(number);
         const i64 at = b * in.total + slot;
@@ -79,19 +76,7 @@ __global__ void __launch_bounds__(THREADS) select_slots(const __grid_constant__ 
         if (token != -1) row = settle(step, row, finished);
         write_beam(step, b, place, m, token, in.scores[at], key, row, finished);
     };
-    float high = slots.bound.scale.high, low = slots.bound.low();
-    u32 alive;
-    if (listed <= min(chooser.capacity, static_cast<u32>(step.list_capacity))) {
-        take_list(chooser, list, listed);
-        alive = listed;
-    } else if (listed <= static_cast<u32>(step.list_capacity)) {
-        alive = gather(Listed{list, listed}, chooser, step.width, high, low);
-    } else {
-        slots.first_warp = warp_id();
-        slots.all_warps = WARPS;
-        alive = narrow(slots, chooser, step.width, high, low);
-    }
-    const u32 kept = choose(chooser, alive, high, low, step.width, emit);
+    const u32 kept = choose(chooser, gathered, step.width, emit);
     if (in.rows != nullptr) {
         write_padding(step, b, kept);
         return;

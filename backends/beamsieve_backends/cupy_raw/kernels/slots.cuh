@@ -15,6 +15,7 @@ struct Slots {
 };
 
 __device__ __forceinline__ u32 tiles_of(const Slots& in) { return static_cast<u32>((in.total + TILE - 1) / TILE); }
+__device__ __forceinline__ u32 groups_of(const Slots& in) { return (tiles_of(in) + in.step.group - 1) / in.step.group; }
 
 // Key of a slot, -inf when there is no living candidate.
 __device__ __forceinline__ float slot_key(const Slots& in, int b, i64 slot) {

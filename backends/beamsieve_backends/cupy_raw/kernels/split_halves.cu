@@ -49,13 +49,13 @@ __device__ __forceinline__ void split(float x, u16& high, u16& low) {
     low = is_finite(x) ? to_half(x - number(float16{high})) : 0;
 }
 
-__device__ __forceinline__ void store8(u16* to, const u16 (&x)[8]) {
-    uint4 words;
-    words.x = x[0] | static_cast<u32>(x[1]) << 16;
-    words.y = x[2] | static_cast<u32>(x[3]) << 16;
-    words.z = x[4] | static_cast<u32>(x[5]) << 16;
-    words.w = x[6] | static_cast<u32>(x[7]) << 16;
-    *reinterpret_cast<uint4*>(to) = words;
+// Two numbers at once, each pair of halves in a word.
+__device__ __forceinline__ void split2(float x, float y, u32& high, u32& low) {
+    u16 first, second, first_low, second_low;
+    split(x, first, first_low);
+    split(y, second, second_low);
+    high = first | static_cast<u32>(second) << 16;
+    low = first_low | static_cast<u32>(second_low) << 16;
 }
 
 __global__ void __launch_bounds__(THREADS, 3) split_halves(const __grid_constant__ Halves in) {
@@ -81,13 +81,15 @@ __global__ void __launch_bounds__(THREADS, 3) split_halves(const __grid_constant
         const int unit = unit_of(warp_max(largest));
         const float down = power_of_two(-unit);
         for (i64 i = lane_id() * 8; vectors && i < size; i += 256) {
-            u16 high[8], low[8];
+            uint4 high, low;
             if (size > 256) load8(from + i, x);  // else they are there still
-#pragma unroll
-            for (int k = 0; k < 8; ++k) split(x[k] * down, high[k], low[k]);
-            store8(to + i, high);
-            store8(to + low_place + i, low);
-            store8(to + high_place + i, high);
+            split2(x[0] * down, x[1] * down, high.x, low.x);
+            split2(x[2] * down, x[3] * down, high.y, low.y);
+            split2(x[4] * down, x[5] * down, high.z, low.z);
+            split2(x[6] * down, x[7] * down, high.w, low.w);
+            *reinterpret_cast<uint4*>(to + i) = high;
+            *reinterpret_cast<uint4*>(to + low_place + i) = low;
+            *reinterpret_cast<uint4*>(to + high_place + i) = high;
         }
         for (i64 i = lane_id(); !vectors && i < size; i += 32) {
             u16 high, low;

@@ -37,8 +37,7 @@ struct Step {
     i64* out_count;      // [B]
     // Workspace.
     float* scratch;      // [B, scratch_stride]
-    float* groups;       // score_tiles: the best keys of groups of tiles
-    Bound* bounds;       // [B]: which tiles to open
+    float* groups;       // score_tiles, tile_slots: the best keys of groups of tiles
     u64* lists;          // [B, list_capacity]: candidates of opened tiles
     float2* masses;      // [B, M]: where they go once found
     Meeting* meetings;   // [B], zero between kernels
@@ -47,13 +46,14 @@ struct Step {
     int next_ends, leaf_bytes, bias_type;
     int normalize, capacity, eligible_words;
     int last_level;      // whether the table is the last one: every entry completes a semantic ID
-    int aligned;         // whether rows of hidden and head, or of logits, start at whole vectors
+    int aligned;         // whether rows of hidden and head start at whole vectors
+    int vectors;         // score_tiles: whether logits are read by whole vectors, through shared memory
     int list_capacity;
     int tile;            // score_tiles: positions per tile, 64 (bitmap layout) or 32 (list layout)
     int tiles;           // score_tiles: tiles per beam
     int parts;           // score_tiles: into how many parts they are dealt, a power of two up to WARPS
     int slots;           // score_tiles: places for tiles in a part, a multiple of `group`
-    int group;           // score_tiles: tiles in a group, a power of two
+    int group;           // score_tiles, tile_slots: tiles in a group, a power of two
     int warps_per_beam;  // score_tiles: 1, or as many as parts
     int staged;          // score_rows: numbers of the workspace that fit in shared memory
 };

@@ -1,65 +1,65 @@
 // The first pass of a selection from padded slots:
 //
-//     best[tile] = the highest key of TILE slots            # spread over the blocks
-//     bound[b] = the interval that holds the width-th best  # the block that ends last
+//     best[tile] = the highest key of TILE slots                        # spread over the blocks
+//     groups[group] = the best of `group` tiles                         # where tiles are many
 //
-// select_slots is the second pass. Grid (blocks per request, B), a warp to several tiles at a time.
-// Workspace: scratch_stride >= ceil(N / TILE) floats per request, `bounds` [B]. N < 2^32.
+// select_slots is the second pass. Grid (blocks per request, B), a warp to eight tiles at a time.
+// Workspace: scratch_stride >= ceil(N / TILE) floats per request; `groups` [B, ceil(tiles / group)]
+// where `group` is 2, 4 or 8, unused where it is 1. N < 2^32.
 
-__global__ void __launch_bounds__(THREADS) tile_slots(const __grid_constant__ Slots in) {
-    const Step& step = in.step;
+constexpr int TILES_AT_ONCE = 8;
+
+// The best of eight tiles: lane 4 i to 4 i + 3 brings that of tile i.
+__device__ __forceinline__ void write_best(const Slots& in, int b, u32 base, float largest) {
+    const u32 lane = lane_id(), tile = base + lane / 4, tiles = tiles_of(in);
+    if (lane % 4 == 0 && tile < tiles) in.step.scratch[b * in.step.scratch_stride + tile] = largest;
+    if (in.step.group == 1) return;
+    const u32 lanes = 4 * in.step.group;
+#pragma unroll 1
+    for (u32 by = 4; by < lanes; by <<= 1) largest = fmaxf(largest, __shfl_xor_sync(EVERY_LANE, largest, by));
+    if ((lane & (lanes - 1)) == 0 && tile < tiles) in.step.groups[static_cast<i64>(b) * groups_of(in) + tile / in.step.group] = largest;
+}
+
+__global__ void __launch_bounds__(THREADS, 4) tile_slots(const __grid_constant__ Slots in) {
     const int b = blockIdx.y;
-    Carver carver;
-    u32* const histogram = carver.take<u32>(BINS);
-    u32* const words = carver.take<u32>(BLOCK_WORDS);
-    float* const best = step.scratch + b * step.scratch_stride;
-    const u32 tiles = tiles_of(in);
-
-    constexpr int AHEAD = 4;
-    float high = never(), low = -never();
-    const auto note = [&](float largest) {
-        if (largest > never()) {
-            high = fmaxf(high, largest);
-            low = fminf(low, largest);
-        }
-    };
-    const u32 warp = blockIdx.x * WARPS + warp_id(), warps = gridDim.x * WARPS;
-    if (in.rows == nullptr && in.total % 4 == 0 && reinterpret_cast<u64>(in.keys) % 16 == 0) {
-        // Whole vectors: half a warp to a tile, two tiles to a load, four loads in flight.
-        for (u32 base = warp * AHEAD * 2; base < tiles; base += warps * AHEAD * 2) {
-            float key[AHEAD][4];
+    const u32 tiles = tiles_of(in), step = gridDim.x * WARPS * TILES_AT_ONCE;
+    const bool vectors = in.rows == nullptr && in.total % 4 == 0 && reinterpret_cast<u64>(in.keys) % 16 == 0;
+#pragma unroll 1
+    for (u32 base = (blockIdx.x * WARPS + warp_id()) * TILES_AT_ONCE; base < tiles; base += step) {
+        float largest[4];
+        if (vectors) {  // half a warp to a tile, two tiles to a load, four loads in flight
+            float key[4][4];
 #pragma unroll
-            for (int k = 0; k < AHEAD; ++k) {
+            for (int k = 0; k < 4; ++k) {
                 const i64 slot = static_cast<i64>(base + 2 * k) * TILE + lane_id() * 4;
 #pragma unroll
                 for (int i = 0; i < 4; ++i) key[k][i] = never();
                 if (slot < in.total) load4(in.keys + b * in.total + slot, key[k]);
             }
 #pragma unroll
-            for (int k = 0; k < AHEAD; ++k) {
-                float largest = fmaxf(fmaxf(or_dead(key[k][0]), or_dead(key[k][1])), fmaxf(or_dead(key[k][2]), or_dead(key[k][3])));
+            for (int k = 0; k < 4; ++k) largest[k] = fmaxf(fmaxf(or_dead(key[k][0]), or_dead(key[k][1])), fmaxf(or_dead(key[k][2]), or_dead(key[k][3])));
+        } else {
+            // The same lanes hold the same tiles, four slots each.
 #pragma unroll
-                for (int by = 8; by > 0; by >>= 1) largest = fmaxf(largest, __shfl_xor_sync(EVERY_LANE, largest, by));
-                const u32 tile = base + 2 * k + (lane_id() >> 4);
-                if (lane_id() % 16 == 0 && tile < tiles) best[tile] = largest;
-                note(largest);
+            for (int k = 0; k < 4; ++k) {
+                const i64 slot = static_cast<i64>(base + 2 * k + (lane_id() >> 4)) * TILE + (lane_id() & 15);
+                largest[k] = never();
+#pragma unroll
+                for (int i = 0; i < 4; ++i) largest[k] = fmaxf(largest[k], slot_key(in, b, slot + i * 16));
             }
         }
-    } else {
-        for (u32 base = warp * AHEAD; base < tiles; base += warps * AHEAD) {
-            float key[2 * AHEAD];
-#pragma unroll
-            for (int k = 0; k < 2 * AHEAD; ++k) key[k] = slot_key(in, b, static_cast<i64>(base) * TILE + k * 32 + lane_id());
-#pragma unroll
-            for (int k = 0; k < AHEAD; ++k) {
-                const float largest = warp_max(fmaxf(key[2 * k], key[2 * k + 1]));
-                if (lane_id() == k && base + k < tiles) best[base + k] = largest;
-                note(largest);
-            }
-        }
+        // largest[k] is of tile 2 k in the lower half, of 2 k + 1 in the upper. Lanes trade what others
+        // gather, so that each step is one for several tiles: tile 2 k + h ends in lanes 16 h + 4 k on.
+        const bool second = (lane_id() & 8) != 0, odd = (lane_id() & 4) != 0;
+        float even = second ? largest[2] : largest[0], next = second ? largest[3] : largest[1];
+        even = fmaxf(even, __shfl_xor_sync(EVERY_LANE, second ? largest[0] : largest[2], 8));
+        next = fmaxf(next, __shfl_xor_sync(EVERY_LANE, second ? largest[1] : largest[3], 8));
+        float best = fmaxf(odd ? next : even, __shfl_xor_sync(EVERY_LANE, odd ? even : next, 4));
+        best = fmaxf(best, __shfl_xor_sync(EVERY_LANE, best, 2));
+        best = fmaxf(best, __shfl_xor_sync(EVERY_LANE, best, 1));
+        // From lanes 16 h + 4 k to lanes 4 (2 k + h).
+        const u32 lane = lane_id() / 4;
+        best = __shfl_sync(EVERY_LANE, best, (lane & 1) * 16 + (lane >> 1) * 4);
+        write_best(in, b, base, best);
     }
-    meet_range(step.meetings + b, high, low, words);
-    if (!arrived_last(&step.meetings[b].arrived, gridDim.x, words)) return;
-    const Bound bound = find_bound(step.meetings + b, best, tiles, step.width, histogram, words);
-    if (threadIdx.x == 0) step.bounds[b] = bound;
 }
