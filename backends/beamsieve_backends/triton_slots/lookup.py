@@ -57,6 +57,49 @@ def _place_of_one(word, left):
 
 
 @triton.jit
+def _lowest_one(word):
+    """The place of the lowest set bit of an int64 that is not 0."""
+    return ones((word & -word) - 1)
+
+
+@triton.jit
+def _sampled(array, bits, exceptions, shift, gap, row, mask):
+    """The first entry of each row whose starts are SAMPLED, and where its set bit was found.
+
+    Returns ``(found, listed, begin, bit, word, second, third)``: whether a start is listed among
+    the exceptions, so that there is no bit; the place of the word's first bit; the bit in the word;
+    the word; and the two words behind it, 0 where they were not read.
+    """
+    left = row & ((1 << shift) - 1)
+    sample = tl.load(array + (row >> shift), mask=mask, other=0).to(tl.int64)
+    regular = mask & (sample >= 0)
+    place = tl.where(regular, sample, 0)
+    at = place >> 6
+    shifted = place & 63
+    first = tl.load(bits + at, mask=regular, other=0)
+    second = tl.load(bits + at + 1, mask=regular, other=0)
+    third = tl.load(bits + at + 2, mask=regular, other=0)
+    # Bits below the sample are none of this block's; those of a sign stay where they are.
+    first = (first >> shifted) << shifted
+    count = ones(first)
+    in_second = left >= count
+    rest = tl.where(in_second, left - count, left)
+    count = tl.where(in_second, ones(second), 1 << 20)
+    in_third = rest >= count
+    rest = tl.where(in_third, rest - count, rest)
+    word = tl.where(in_third, third, tl.where(in_second, second, first))
+    begin = (at << 6) + tl.where(in_third, 128, tl.where(in_second, 64, 0))
+    bit = _place_of_one(word, rest)
+    exception = tl.where(regular, 0, ((-1 - sample) << shift) + left)
+    listed = mask & (sample < 0)
+    other = tl.load(exceptions + exception, mask=listed, other=0).to(tl.int64)
+    found = tl.where(listed, other, begin + bit - gap * row)
+    behind = tl.where(in_third, 0, tl.where(in_second, third, second))
+    last = tl.where(in_second | in_third, 0, third)
+    return found, listed, begin, bit, word, behind, last
+
+
+@triton.jit
 def row_start(array, bits, exceptions, kind, shift, gap, row, mask):
     """int64: the first entry of each row; 0 where masked.
 
@@ -68,41 +111,10 @@ def row_start(array, bits, exceptions, kind, shift, gap, row, mask):
     """
     found = row
     if kind == SAMPLED:
-        left = row & ((1 << shift) - 1)
-        sample = tl.load(array + (row >> shift), mask=mask, other=0).to(tl.int64)
-        regular = mask & (sample >= 0)
-        place = tl.where(regular, sample, 0)
-        at = place >> 6
-        shifted = place & 63
-        first = tl.load(bits + at, mask=regular, other=0)
-        second = tl.load(bits + at + 1, mask=regular, other=0)
-        third = tl.load(bits + at + 2, mask=regular, other=0)
-        # Bits below the sample are none of this block's; those of a sign stay where they are.
-        first = (first >> shifted) << shifted
-        count = ones(first)
-        behind = left >= count
-        word = tl.where(behind, second, first)
-        base = tl.where(behind, 64, 0)
-        rest = tl.where(behind, left - count, left)
-        count = tl.where(behind, ones(second), 1 << 20)
-        beyond = rest >= count
-        word = tl.where(beyond, third, word)
-        base = tl.where(beyond, 128, base)
-        rest = tl.where(beyond, rest - count, rest)
-        found = (at << 6) + base + _place_of_one(word, rest) - gap * row
-        listed = tl.where(regular, 0, ((-1 - sample) << shift) + left)
-        plainly = mask & (sample < 0)
-        other = tl.load(exceptions + listed, mask=plainly, other=0).to(tl.int64)
-        found = tl.where(plainly, other, found)
+        found, _, _, _, _, _, _ = _sampled(array, bits, exceptions, shift, gap, row, mask)
     elif kind != IDENTITY:
         found = tl.load(array + row, mask=mask, other=0).to(tl.int64)
     return tl.where(mask, found, 0)
-
-
-@triton.jit
-def _lowest_one(word):
-    """The place of the lowest set bit of an int64 that is not 0."""
-    return ones((word & -word) - 1)
 
 
 @triton.jit
@@ -115,37 +127,14 @@ def row_bounds(array, bits, exceptions, kind, shift, gap, row, mask):
     found = row
     behind = row + 1
     if kind == SAMPLED:
-        left = row & ((1 << shift) - 1)
-        sample = tl.load(array + (row >> shift), mask=mask, other=0).to(tl.int64)
-        regular = mask & (sample >= 0)
-        place = tl.where(regular, sample, 0)
-        at = place >> 6
-        shifted = place & 63
-        first = tl.load(bits + at, mask=regular, other=0)
-        second = tl.load(bits + at + 1, mask=regular, other=0)
-        third = tl.load(bits + at + 2, mask=regular, other=0)
-        first = (first >> shifted) << shifted
-        count = ones(first)
-        in_second = left >= count
-        rest = tl.where(in_second, left - count, left)
-        count = tl.where(in_second, ones(second), 1 << 20)
-        in_third = rest >= count
-        rest = tl.where(in_third, rest - count, rest)
-        word = tl.where(in_third, third, tl.where(in_second, second, first))
-        base = tl.where(in_third, 128, tl.where(in_second, 64, 0))
-        bit = _place_of_one(word, rest)
-        found = (at << 6) + base + bit - gap * row
+        found, listed, begin, bit, word, second, third = _sampled(
+            array, bits, exceptions, shift, gap, row, mask
+        )
         above = (((word >> bit) >> 1) << bit) << 1
-        next_word = tl.where(in_third, 0, tl.where(in_second, third, second))
-        last_word = tl.where(in_second | in_third, 0, third)
-        word = tl.where(above != 0, above, tl.where(next_word != 0, next_word, last_word))
-        further = tl.where(above != 0, 0, tl.where(next_word != 0, 64, 128))
-        behind = (at << 6) + base + further + _lowest_one(word) - gap * (row + 1)
-        listed = tl.where(regular, 0, ((-1 - sample) << shift) + left)
-        plainly = mask & (sample < 0)
-        other = tl.load(exceptions + listed, mask=plainly, other=0).to(tl.int64)
-        found = tl.where(plainly, other, found)
-        unknown = mask & (plainly | (word == 0))
+        word = tl.where(above != 0, above, tl.where(second != 0, second, third))
+        further = tl.where(above != 0, 0, tl.where(second != 0, 64, 128))
+        behind = begin + further + _lowest_one(word) - gap * (row + 1)
+        unknown = mask & (listed | (word == 0))
         if tl.max(unknown.to(tl.int32), 0) != 0:
             more = row_start(array, bits, exceptions, kind, shift, gap, row + 1, unknown)
             behind = tl.where(unknown, more, behind)
