@@ -38,6 +38,8 @@ BUSY_WARPS = 4
 """Warps that a block keeps busy where there are blocks enough: one to a scheduler."""
 BLOCKS_AT_ONCE = 2
 """Blocks of score_rows or open_tiles that a multiprocessor holds: more would come after these."""
+BLOCK_BYTES = 1 << 10
+"""Shared memory that CUDA keeps of every block."""
 TILES_TO_OPEN = 128
 """Tiles to a block that looks which to open: a small share, for those few cost the most."""
 VECTORS_BYTES = WARPS * 2 * 4 * 32 * 4
@@ -166,7 +168,9 @@ class StepCall:
         per_block = BUSY_WARPS * (4 if projected else 32)
         blocks = max(1, min(most_blocks, int(-(-expected // per_block))))
         shared = chooser_bytes(self.fields["capacity"]) + padded(4 * (M + 1)) + 2 * padded(8 * M)
-        room = (self.device.shared_bytes - shared) // 32 * 4
+        # As much as leaves room for the other blocks of a multiprocessor, where they fit at all.
+        limit = (self.device.shared_bytes + BLOCK_BYTES) // BLOCKS_AT_ONCE - BLOCK_BYTES
+        room = ((limit if shared < limit else self.device.shared_bytes) - shared) // 32 * 4
         staged = max(0, min(bound, 8192, room)) if expected <= 8192 else 0
         self.fields.update(
             scratch=self.device.address(self.work.take("scratch", B * bound * 3, np.float32)),
