@@ -13,6 +13,7 @@ Arrays are the backend's own (``torch.Tensor``, ``cupy.ndarray``, ``numpy.ndarra
 
 from __future__ import annotations
 
+import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -304,6 +305,18 @@ class Backend(ABC):
 
     def synchronize(self) -> None:  # noqa: B027 - nothing to wait for on a host
         """Wait for the device (for timing only)."""
+
+    def seconds(self, work: Callable[[], object]) -> float:
+        """How long one call of ``work``, a step, takes: what ``warm_up`` compares projections by.
+
+        This default is the time on the host's clock between two waits. Where the host takes longer
+        to start kernels than they run, override it with the device's own time.
+        """
+        self.synchronize()
+        began = time.perf_counter()
+        work()
+        self.synchronize()
+        return time.perf_counter() - began
 
     def free_bytes(self) -> int | None:
         """Bytes of the device's memory that are free; None where that is not known."""

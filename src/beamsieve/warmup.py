@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import statistics
-import time
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -77,10 +77,8 @@ def _timed(
     seconds: dict[Projection, list[float]] = {projection: [] for projection in projections}
     for turn in range(repeats + 1):
         for projection, taken in seconds.items():
-            backend.synchronize()
-            began = time.perf_counter()
-            backend.step(beams, replace(inputs, projection=projection), normalize)
-            backend.synchronize()
+            chosen = replace(inputs, projection=projection)
+            once = backend.seconds(partial(backend.step, beams, chosen, normalize))
             if turn:  # the first turn warms caches and allocators
-                taken.append(time.perf_counter() - began)
+                taken.append(once)
     return {projection: statistics.median(taken) for projection, taken in seconds.items()}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import threading
 from concurrent.futures import ThreadPoolExecutor
@@ -186,6 +187,19 @@ class TestPlan:
         asked.clear()
         engine.search(scorer(heads), widths=[3, 2, 3], batch=2)
         assert asked == [plan.steps[0], None, None]
+
+    def test_a_backend_may_say_how_long_its_device_takes(self, engine, heads, monkeypatch):
+        names = engine.capabilities.projections
+        said = itertools.cycle(range(len(names), 0, -1))
+
+        def seconds(self, work):
+            work()
+            return next(said)
+
+        monkeypatch.setattr(type(engine._backend), "seconds", seconds)
+        plan = engine.warm_up(batch=2, widths=[3, 3, 3], head=heads, repeats=2)
+        assert plan.steps == (names[-1],) * 3
+        assert list(plan.milliseconds[0].values()) == [n * 1e3 for n in range(len(names), 0, -1)]
 
     def test_all_needs_every_logit_so_only_the_full_projection_is_timed(self, index, heads):
         engine = bs.Engine(index, backend="torch:cpu", normalize="all")

@@ -27,7 +27,11 @@ from beamsieve.interface import (
 )
 from beamsieve_backends.first_beams import first_arrays
 from beamsieve_backends.torch_dense import TorchBackend
-from beamsieve_backends.triton_slots.graph import GraphOfSearch, StaticArrays
+from beamsieve_backends.triton_slots.graph import (
+    GraphOfSearch,
+    StaticArrays,
+    replayed_seconds,
+)
 from beamsieve_backends.triton_slots.launch import INTERPRETED
 from beamsieve_backends.triton_slots.matchers import DeviceRequests, DeviceTargeting
 from beamsieve_backends.triton_slots.step import StepArrays, run_step
@@ -284,6 +288,14 @@ class TritonBackend(Backend):
     def synchronize(self) -> None:
         """Wait for the device."""
         self._halves.synchronize()
+
+    @torch.no_grad()
+    def seconds(self, work: Callable[[], object]) -> float:
+        """The device's time of one call, from replays of a graph: the host takes longer to start a
+        step's kernels than most of them run, whichever projection they belong to."""
+        if self._device.type != "cuda":
+            return super().seconds(work)
+        return replayed_seconds(self._device, work)
 
 
 def _from_arrays(views: Mapping[str, torch.Tensor], search: Search) -> Beams:
