@@ -106,6 +106,10 @@ class Compiler:
 
     def problem(self, program: Program, architecture: str) -> str:
         """What the compiler says against ``program``; nothing when it compiles."""
+        return self.compile(program, architecture)[0]
+
+    def compile(self, program: Program, architecture: str) -> tuple[str, bytes]:
+        """What the compiler says against ``program``, or nothing and its machine code (ELF)."""
         nvrtc, handle = self._nvrtc, ctypes.c_void_p()
         self._check(
             nvrtc.nvrtcCreateProgram(
@@ -120,14 +124,18 @@ class Compiler:
             ]
             array = (ctypes.c_char_p * len(options))(*options)
             if nvrtc.nvrtcCompileProgram(handle, len(options), array) == 0:
-                return ""
-            size = ctypes.c_size_t()
-            self._check(nvrtc.nvrtcGetProgramLogSize(handle, ctypes.byref(size)))
-            log = ctypes.create_string_buffer(size.value)
-            self._check(nvrtc.nvrtcGetProgramLog(handle, log))
-            return log.value.decode(errors="replace").strip()
+                return "", self._result(handle, "CUBIN")
+            log = self._result(handle, "ProgramLog").partition(b"\0")[0]
+            return log.decode(errors="replace").strip(), b""
         finally:
             nvrtc.nvrtcDestroyProgram(ctypes.byref(handle))
+
+    def _result(self, handle: ctypes.c_void_p, name: str) -> bytes:
+        size = ctypes.c_size_t()
+        self._check(getattr(self._nvrtc, f"nvrtcGet{name}Size")(handle, ctypes.byref(size)))
+        text = ctypes.create_string_buffer(size.value)
+        self._check(getattr(self._nvrtc, f"nvrtcGet{name}")(handle, text))
+        return text.raw
 
     def _check(self, code: int) -> None:
         if code:

@@ -7,6 +7,7 @@ another's, for the rest: ``python -m beamsieve_conformance.compile_check`` goes 
 from __future__ import annotations
 
 import pytest
+from machine_code import stack_bytes
 
 from beamsieve_backends.cupy_raw.sources import KERNELS
 from beamsieve_conformance.compile_check import (
@@ -34,6 +35,9 @@ PROGRAMS = programs(
     {"cupy": (KERNELS, (*SHARED, *sorted(path.name for path in KERNELS.glob("*.cu"))))}
 )
 
+MEASURED, STACK_BYTES = "sm_90", 64
+"""No kernel uses more local memory than a few spilled registers, where speed is measured."""
+
 try:
     COMPILER = Compiler()
 except NoCompilerError as error:
@@ -52,4 +56,9 @@ FOR = [name if name == "sm_90" else name.replace("sm_", "compute_") for name in 
 @pytest.mark.parametrize("architecture", FOR)
 @pytest.mark.parametrize("program", PROGRAMS, ids=lambda program: program.file)
 def test_it_compiles(program: Program, architecture: str) -> None:
-    assert COMPILER.problem(program, architecture) == ""
+    problem, code = COMPILER.compile(program, architecture)
+    assert problem == ""
+    if architecture == MEASURED:
+        stacks = stack_bytes(code)
+        assert len(stacks) == len(program.kernels)
+        assert max(stacks.values()) <= STACK_BYTES, stacks
