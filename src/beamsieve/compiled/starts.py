@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 from numba import types
+from numba.extending import intrinsic
 from numpy.typing import NDArray
 
 from beamsieve.compiled.types import given, int64, loop, part, uint64, written
@@ -30,24 +31,39 @@ def _byte_tables() -> tuple[NDArray[np.uint8], NDArray[np.uint8], NDArray[np.uin
 COUNT, SELECT, STEP = _byte_tables()
 
 
+@intrinsic  # type: ignore[untyped-decorator, unused-ignore]
+def ones(context: Any, word: Any) -> Any:
+    """How many bits of a word are set."""
+
+    def make(_: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        return builder.ctpop(arguments[0])
+
+    return types.uint64(types.uint64), make
+
+
 @part
 def kth_set_bit(bits: Any, place: Any, left: Any) -> Any:
-    """The place of the ``left``-th set bit (from 0) from ``place`` on."""
+    """The place of the ``left``-th set bit (from 0) from ``place`` on; behind all for none."""
     number = place >> 6
+    if number >= len(bits):
+        return len(bits) << 6
     word = (bits[number] >> np.uint64(place & 63)) << np.uint64(place & 63)
-    while True:
-        here = np.int64(0)
-        while word != _NONE:
-            octet = np.int64(word & _BYTE)
-            if left < COUNT[octet]:
-                return (number << 6) + here + SELECT[8 * octet + left]
-            left -= COUNT[octet]
-            word >>= np.uint64(8)
-            here += 8
+    held = np.int64(ones(word))
+    while left >= held:
+        left -= held
         number += 1
         if number >= len(bits):
             return len(bits) << 6
         word = bits[number]
+        held = np.int64(ones(word))
+    here = number << 6
+    for half in (32, 16, 8):
+        low = np.int64(ones(word & ((_ONE << np.uint64(half)) - _ONE)))
+        if left >= low:
+            left -= low
+            here += half
+            word >>= np.uint64(half)
+    return here + SELECT[8 * np.int64(word & _BYTE) + left]
 
 
 @loop(
@@ -96,10 +112,10 @@ def list_eighths(
                 before = here + SELECT[8 * octet + count - 1]
                 widest = max(widest, np.int64(STEP[octet]))
                 left = -row & 7
-                if left < count:
+                if left < count and (row + left) >> 3 < len(first):
                     first[(row + left) >> 3] = here + SELECT[8 * octet + left]
                 left = (7 - row) & 7
-                if left < count:
+                if left < count and (row + left) >> 3 < len(last):
                     last[(row + left) >> 3] = here + SELECT[8 * octet + left]
                 row += count
             word >>= np.uint64(8)

@@ -2,7 +2,8 @@
 
 ``index.splice`` and ``index.merge`` say what is wanted. Entries go to their places in one pass: the
 new place of an inserted entry is known, and the others fill what is left in their order, so the two
-ascending lists of changes are followed as the entries come.
+ascending lists of changes are followed as the entries come. (Those of a damaged index may not
+ascend: the result is wrong then, but nothing is read or written elsewhere.)
 """
 
 from __future__ import annotations
@@ -112,7 +113,7 @@ def splice(
     source, new = first - put + gone, first
     word, held, filled = (first * bits) >> 6, _NONE, np.int64(0)
     while new < last:
-        if put < len(inserted) and inserted[put] == new:
+        if put < len(inserted) and inserted[put] <= new:
             value = values[put]
             held |= value << np.uint64(filled)
             filled += bits
@@ -124,9 +125,9 @@ def splice(
             put += 1
             new += 1
             continue
-        while gone < len(deleted) and deleted[gone] == source:
+        while gone < len(deleted) and deleted[gone] <= source:
+            source += deleted[gone] == source
             gone += 1
-            source += 1
         count = last - new
         if put < len(inserted):
             count = min(count, inserted[put] - new)
@@ -205,14 +206,14 @@ def change(
     gone = _gone_before(deleted, first - put)
     source, new = first - put + gone, first
     while new < last:
-        if put < len(inserted) and inserted[put] == new:
+        if put < len(inserted) and inserted[put] <= new:
             out[new] = values[put]
             put += 1
             new += 1
             continue
-        while gone < len(deleted) and deleted[gone] == source:
+        while gone < len(deleted) and deleted[gone] <= source:
+            source += deleted[gone] == source
             gone += 1
-            source += 1
         count = last - new
         if put < len(inserted):
             count = min(count, inserted[put] - new)

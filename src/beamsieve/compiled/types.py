@@ -11,7 +11,7 @@ from numba import types
 from beamsieve import toolchain
 
 int64, uint64 = types.int64, types.uint64
-bool_ = types.boolean
+boolean = types.boolean
 
 
 def given(kind: Any, dimensions: int = 1) -> Any:

@@ -145,7 +145,7 @@ class ChangedTable:
 
     def _set_first(self, bits: NDArray[np.uint64]) -> None:
         """Correct which entries are the first of their rows, in the rows that change."""
-        change, before, starts = self._change, self._before, self._old.starts
+        change, before = self._change, self._before
         merge = change.merge
         new, reader = change.parents < 0, self._reader
         # Old rows whose first entry goes, or gets another one in front of it; and that stay.
@@ -158,7 +158,7 @@ class ChangedTable:
         if before is not None:
             rows = rows[~among(rows, before.deleted)]
         rows = ascending(np.concatenate([rows, parents]))
-        old_first = starts.start(rows)
+        old_first = reader.bounds(rows)[0]
         stays = ~among(old_first, merge.deleted)
         _clear(bits, merge.moved(old_first[stays]))
         now = rows if before is None else before.moved(rows)

@@ -200,15 +200,9 @@ class Found:
 
 
 def locate(
-    readers: Sequence[TableReader],
-    sids: NDArray[np.int32],
-    threads: int | None = None,
-    compiled: bool = False,
+    readers: Sequence[TableReader], sids: NDArray[np.int32], threads: int | None = None
 ) -> list[Found]:
-    """Where the prefixes of ``sids`` (int32 [n, L], ascending and distinct) stand, per table.
-
-    In compiled loops, if wanted, where a table can be read so.
-    """
+    """Where the prefixes of ``sids`` (int32 [n, L], ascending and distinct) stand, per table."""
     count = len(sids)
     place, row, width = (np.empty((len(readers), count), np.int64) for _ in range(3))
     here = np.zeros((len(readers), count), np.bool_)
@@ -217,15 +211,7 @@ def locate(
         own = slice(*part)
         above, known = np.zeros(part[1] - part[0], np.int64), np.ones(part[1] - part[0], np.bool_)
         for level, reader in enumerate(readers):
-            find = reader.find_compiled() if compiled else None
-            at, there, wide = np.empty_like(above), np.zeros_like(known), np.zeros_like(above)
-            if find is not None:
-                find(above, known, sids[own, level], at, there, wide)
-            else:
-                at[known], there[known], wide[known] = reader.find(
-                    above[known], sids[own, level][known]
-                )
-                at[~known] = reader.table.starts.start(above[~known])
+            at, there, wide = reader.find(above, sids[own, level], known)
             place[level, own], here[level, own], width[level, own] = at, there, wide
             row[level, own] = np.where(known, above, -1)
             above, known = at, there

@@ -130,10 +130,10 @@ def _merged(
     distinct = sids[is_new]
     which = np.cumsum(is_new) - 1  # of the distinct ones, for each added pair
 
-    readers = [TableReader(table) for table in index.tables]
+    readers = [TableReader(table, loops) for table in index.tables]
     starts = parts.leaf_starts
     leaf = removed if starts is None else np.searchsorted(starts, removed, side="right") - 1
-    found = locate(readers, distinct, threads, loops)
+    found = locate(readers, distinct, threads)
     place, here = found[-1].place, found[-1].here
     emptied, lost = counted(leaf)
     held = np.ones(len(emptied), np.int64)
