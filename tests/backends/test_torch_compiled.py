@@ -9,15 +9,19 @@ import sys
 import time
 from dataclasses import replace
 from itertools import pairwise
+from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
 
 import beamsieve as bs
+from beamsieve import toolchain
 from beamsieve_backends.torch_dense import TorchBackend
 from beamsieve_backends.torch_dense import backend as torch_backend
-from beamsieve_backends.torch_dense.compiled import choice, logits, step, threads, toolchain
+from beamsieve_backends.torch_dense.compiled import choice, logits, step, threads
+
+HERE = Path(__file__).parent
 
 
 def compiled_engine(index, options="") -> bs.Engine:
@@ -281,20 +285,20 @@ class TestWhereItIs:
 
     def test_a_numba_that_cannot_be_imported_is_named(self, monkeypatch):
         monkeypatch.setitem(sys.modules, "numba", None)
-        toolchain._numba.cache_clear()
+        toolchain.imported.cache_clear()
         try:
             with pytest.raises(bs.BackendError, match="Numba cannot be imported"):
-                toolchain.compiled()(lambda: None)
+                toolchain.compiled(HERE)(lambda: None)
         finally:
-            toolchain._numba.cache_clear()
+            toolchain.imported.cache_clear()
 
 
 class TestKept:
     @pytest.fixture(autouse=True)
     def anew(self):
-        toolchain._writable_folder.cache_clear()
+        toolchain.writable_folder.cache_clear()
         yield
-        toolchain._writable_folder.cache_clear()
+        toolchain.writable_folder.cache_clear()
 
     def test_machine_code_is_kept_among_the_users_caches(self, monkeypatch, tmp_path):
         import numba
@@ -303,22 +307,22 @@ class TestKept:
         monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
         monkeypatch.setattr(sys, "platform", "linux")
         before = numba.config.CACHE_DIR  # pyright: ignore[reportAttributeAccessIssue]
-        assert toolchain.compiled()(_one_more)(3) == 4
-        folder = toolchain.cache_folder()
+        assert toolchain.compiled(HERE)(_one_more)(3) == 4
+        folder = toolchain.cache_folder(HERE)
         assert folder.parent == tmp_path / "beamsieve"
         assert list(folder.rglob("*_one_more*.nbc"))
         assert before == numba.config.CACHE_DIR  # pyright: ignore[reportAttributeAccessIssue]
 
     def test_a_folder_that_is_named_comes_first(self, monkeypatch, tmp_path):
         monkeypatch.setenv("NUMBA_CACHE_DIR", str(tmp_path))
-        assert toolchain.cache_folder().parent == tmp_path / "beamsieve"
+        assert toolchain.cache_folder(HERE).parent == tmp_path / "beamsieve"
 
     def test_a_folder_that_cannot_be_written_is_said_once(self, monkeypatch, tmp_path, caplog):
         (tmp_path / "file").touch()
         monkeypatch.setenv("NUMBA_CACHE_DIR", str(tmp_path / "file" / "below"))
         with caplog.at_level(logging.WARNING, "beamsieve"):
-            assert toolchain.compiled()(_one_more)(4) == 5
-            assert toolchain.compiled()(_one_more)(5) == 6
+            assert toolchain.compiled(HERE)(_one_more)(4) == 5
+            assert toolchain.compiled(HERE)(_one_more)(5) == 6
         assert len(caplog.records) == 1
         assert "set NUMBA_CACHE_DIR to a folder that can be written" in caplog.text
 

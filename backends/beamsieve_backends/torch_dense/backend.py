@@ -27,8 +27,8 @@ from beamsieve.interface import (
     Search,
     StepInputs,
 )
+from beamsieve.toolchain import INSTALL, has_numba
 from beamsieve_backends.processor import processor_name
-from beamsieve_backends.torch_dense.compiled.toolchain import INSTALL, has_numba
 from beamsieve_backends.torch_dense.outside import imported, opened_device, tile_slots
 from beamsieve_backends.torch_dense.products import block_rows, full_logits, selective_logits
 from beamsieve_backends.torch_dense.scores import Scored, scored, with_guidance
