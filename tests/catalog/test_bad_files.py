@@ -22,6 +22,11 @@ BAD_FILES: dict[str, tuple[str, bytes, str]] = {
     "CSV without items": ("c.csv", b"id,sid\n1,2\n", 'column "item" is missing; the file has'),
     "CSV without SIDs": ("c.csv", b"item,title\n1,2\n", 'column "sid" .* is missing'),
     "gap in levels": ("c.csv", b"item,sid_0,sid_2\n1,2,3\n", 'column "sid" .* is missing'),
+    "semantic IDs twice": (
+        "c.csv",
+        b"item,sid,SID_0,sid_1\n1,2 3,4,5\n",
+        "column 'sid' and the columns 'SID_0', 'sid_1' both spell semantic IDs; name the one",
+    ),
     "quote in a title": ("c.csv", b'item,sid,title\na,0,"A\nb,1,B\n', "row 1: a quote is opened"),
     "quote in a note": (
         "c.csv",
@@ -45,6 +50,13 @@ BAD_FILES: dict[str, tuple[str, bytes, str]] = {
     "unknown suffix": ("c.xlsx", b"PK", "does not tell the kind of file"),
     "gz that is none": ("c.jsonl.gz", b'{"item": 1}', "cannot be read"),
 }
+
+
+@pytest.mark.parametrize(("sid", "tokens"), [("sid", [2, 3]), (["sid_0", "sid_1"], [4, 5])])
+def test_of_two_spellings_the_one_that_is_named_is_read(sid, tokens, tmp_path: Path) -> None:
+    path = tmp_path / "c.csv"
+    path.write_bytes(b"item,sid,sid_0,sid_1\n1,2 3,4,5\n")
+    assert Catalog.read(path, columns={"sid": sid}).sids.tolist() == [tokens]
 
 
 @pytest.mark.parametrize("case", BAD_FILES)

@@ -71,7 +71,15 @@ def find_columns(source: str, names: Sequence[str], wanted: Names) -> Found:
                 raise CatalogError(f"columns= names {name!r} twice as sid; name each level once.")
         return Found(item, None, tuple(asked), title, rules)
     sid = _one(source, names, "sid", asked, _SID)
-    levels = () if sid else _levels(names)
+    levels = _levels(names)
+    if sid is not None:
+        if asked is None and levels and levels[0].lower().startswith("s"):
+            listed = ", ".join(map(repr, levels))
+            raise CatalogError(
+                f"{source}: column {sid!r} and the columns {listed} both spell semantic IDs; name "
+                f'the one to read with columns={{"sid": …}}.'
+            )
+        levels = ()
     if sid is None and not levels:
         raise CatalogError(
             f'{source}: column "sid" (or "sid_0", "sid_1", …) is missing; {_has(names)}'
