@@ -18,8 +18,8 @@ GROUPS_PER_PLACE = 4
 """Groups of tiles per place to keep: so many make the bound nearly as sharp as single tiles do."""
 BESTS_BYTES = 4 * 8192
 """Shared memory of the best keys of tiles in select_slots.cu."""
-OPENED_BYTES = 8192 * 4 + 512 * (4 + 4 + 8 + 4 + 4 + 8)
-"""Shared memory of ``Opened`` in open_tiles.cu."""
+OPENED_BYTES = 8192 * 4 + 512 * 32
+"""Shared memory of the opened tiles in open_tiles.cu."""
 WORDS_BYTES = 4 * 64
 """Shared memory of a block's own words."""
 BOUND_BYTES = 4 * 2048 + WORDS_BYTES
@@ -65,7 +65,7 @@ def launch_selection(
     batch, total = shape
     tiles = -(-total // 64)
     capacity = capacity_for(step["width"])
-    group = group_of(tiles, step["width"])
+    group = group_of(tiles, step["width"], 8)
     openers = max(1, min(-(-tiles // 512), device.multiprocessors * 2 // batch))
     fields = {
         **step,
@@ -112,10 +112,10 @@ def add_nudge(device: Any, candidates: Candidates, nudge: Any) -> Any:
     return keys
 
 
-def group_of(tiles: int, width: int) -> int:
-    """How many tiles make a group, so that there are several groups per place."""
+def group_of(tiles: int, width: int, most: int) -> int:
+    """How many tiles make a group, at most ``most``, so that there are several groups per place."""
     group = 1
-    while group < 8 and tiles >= 2 * group * GROUPS_PER_PLACE * width:
+    while group < most and tiles >= 2 * group * GROUPS_PER_PLACE * width:
         group *= 2
     return group
 

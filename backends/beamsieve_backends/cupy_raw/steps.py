@@ -210,7 +210,7 @@ class StepCall:
         at_once = self.device.multiprocessors * WARPS * BLOCKS_AT_ONCE
         rows = B * M
         share = 1 if 2 * rows >= at_once else parts
-        group = group_of(M * tiles, self.shape.W)
+        group = group_of(M * tiles, self.shape.W, 16)
         slots = together * -(-chunks // parts)
         slots = -(-slots // group) * group
         size = 4 if dtype == "float32" else 2

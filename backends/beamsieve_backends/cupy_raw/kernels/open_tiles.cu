@@ -10,16 +10,14 @@
 
 constexpr u32 KEYS_AHEAD = 4, KEYS_AT_ONCE = 4 * KEYS_AHEAD * THREADS;
 
-// What is known of an opened tile, in shared memory.
+// What is known of an opened tile.
 struct Opened {
-    u32* tile;      // [KEYS_AT_ONCE]: number of the tile in the request
-    u32* beam;      // [THREADS]: m
-    u32* place;     // [THREADS]: first position of the tile in its beam
-    i64* base;      // [THREADS]: row (bitmap layout) or first entry (list layout)
-    u32* size;      // [THREADS]: positions of the beam; 0 for a finished one
-    float* score;   // [THREADS]
-    float2* mass;   // [THREADS]
-    u32* count;
+    i64 base;     // row (bitmap layout) or first entry (list layout)
+    float2 mass;
+    float score;
+    u32 beam;     // m
+    u32 place;    // first position of the tile in its beam
+    u32 size;     // positions of the beam; 0 for a finished one
 };
 
 // The key of a position with a bonus or a nudge: seldom, so it is called.
@@ -33,7 +31,9 @@ struct OpenTiles {
     const Step& step;
     int b;
     Bound bound;
-    Opened opened;
+    u32* numbers;    // [KEYS_AT_ONCE], in shared memory: numbers of the opened tiles in the request
+    Opened* opened;  // [THREADS], likewise
+    u32* counter;
 
     // Calls f(there, number) for the candidates of the opened tiles, in all lanes of a warp together.
     template <class F> __device__ __forceinline__ void each(F f) const {
@@ -41,7 +41,7 @@ struct OpenTiles {
         const float* const best = step.scratch + b * step.scratch_stride;
 #pragma unroll 1
         for (u32 turn = 0; turn * KEYS_AT_ONCE * blocks < tiles; ++turn) {
-            if (threadIdx.x == 0) *opened.count = 0;
+            if (threadIdx.x == 0) *counter = 0;
             __syncthreads();
 #pragma unroll 1
             for (u32 from = 0; from < KEYS_AT_ONCE; from += KEYS_AHEAD * THREADS) {
@@ -56,10 +56,10 @@ struct OpenTiles {
                 }
 #pragma unroll
                 for (u32 k = 0; k < KEYS_AHEAD; ++k)
-                    if (bound.open(key[k])) opened.tile[atomicAdd(opened.count, 1u)] = tile[k];
+                    if (bound.open(key[k])) numbers[atomicAdd(counter, 1u)] = tile[k];
             }
             __syncthreads();
-            const u32 count = *opened.count;
+            const u32 count = *counter;
 #pragma unroll 1
             for (u32 from = 0; from < count; from += THREADS) {
                 look_up(from, min(count - from, static_cast<u32>(THREADS)));
@@ -74,24 +74,17 @@ struct OpenTiles {
     __device__ __forceinline__ void look_up(u32 from, u32 count) const {
         const u32 i = threadIdx.x;
         if (i >= count) return;
-        const u32 tile = opened.tile[from + i], m = tile / step.tiles;
+        const u32 tile = numbers[from + i], m = tile / step.tiles;
         const i64 beam = static_cast<i64>(b) * step.beams + m;
-        opened.beam[i] = m;
-        opened.place[i] = (tile - m * step.tiles) * step.tile;
-        i64 base = step.in_rows[beam];
-        u32 size = step.vocabulary;
-        const bool finished = step.in_finished[beam];
-        opened.score[i] = step.in_scores[beam];
-        opened.mass[i] = __ldcg(step.masses + beam);
-        if (finished) {
-            size = 0;
+        Opened own{step.in_rows[beam], __ldcg(step.masses + beam), step.in_scores[beam], m, (tile - m * step.tiles) * step.tile, static_cast<u32>(step.vocabulary)};
+        if (step.in_finished[beam]) {
+            own.size = 0;
         } else if (is_listed(step)) {
-            const Range range = range_of(step.table.starts, base);
-            size = range.size();
-            base = range.begin;
+            const Range range = range_of(step.table.starts, own.base);
+            own.size = range.size();
+            own.base = range.begin;
         }
-        opened.base[i] = base;
-        opened.size[i] = size;
+        opened[i] = own;
     }
 
     // 32 positions to a warp at a time, four times over before the first use.
@@ -112,7 +105,7 @@ struct OpenTiles {
             for (u32 k = 0; k < 4; ++k) {
                 const u32 at = part + k * WARPS;
                 if (at >= all) break;
-                f(bound.open(key[k]), rank_number(key[k], opened.tile[from + (at >> halves)] * step.tile + (at & halves) * 32 + lane_id()));
+                f(bound.open(key[k]), rank_number(key[k], numbers[from + (at >> halves)] * step.tile + (at & halves) * 32 + lane_id()));
             }
         }
     }
@@ -120,23 +113,25 @@ struct OpenTiles {
     // The key of the lane's position in one half or whole tile, -inf where there is no candidate. All
     // loads are on their way before the first is needed.
     __device__ __forceinline__ float simple_key(u32 at, u32 halves) const {
-        const u32 i = at >> halves, size = opened.size[i], p = opened.place[i] + (at & halves) * 32 + lane_id();
-        const float beam_score = opened.score[i];
+        const Opened& tile = opened[at >> halves];
+        const u32 size = tile.size, p = tile.place + (at & halves) * 32 + lane_id();
+        const float beam_score = tile.score;
         if (p >= size) return size == 0 && p == 0 ? or_dead(beam_score) : never();  // a finished beam
-        const i64 beam = static_cast<i64>(b) * step.beams + opened.beam[i], base = opened.base[i];
+        const i64 beam = static_cast<i64>(b) * step.beams + tile.beam, base = tile.base;
         u32 v = p;
         bool kept = is_eligible(step, beam, p);
         if (is_listed(step)) v = token_at(step.table, base + p);
         else kept &= is_valid(step.table, base, p);
         const float logit = logit_of<T>(step, beam, v);
-        return kept ? or_dead(beam_score + log_probability(logit, opened.mass[i])) : never();
+        return kept ? or_dead(beam_score + log_probability(logit, tile.mass)) : never();
     }
 
     // The same with a bonus or a nudge.
     __device__ __forceinline__ float with_guidance(u32 at, u32 halves) const {
-        const u32 i = at >> halves, size = opened.size[i], p = opened.place[i] + (at & halves) * 32 + lane_id();
-        if (p >= size) return size == 0 && p == 0 ? or_dead(opened.score[i]) : never();
-        return guided_key<T>(step, static_cast<i64>(b) * step.beams + opened.beam[i], opened.base[i], p, opened.mass[i], opened.score[i]);
+        const Opened& tile = opened[at >> halves];
+        const u32 size = tile.size, p = tile.place + (at & halves) * 32 + lane_id();
+        if (p >= size) return size == 0 && p == 0 ? or_dead(tile.score) : never();
+        return guided_key<T>(step, static_cast<i64>(b) * step.beams + tile.beam, tile.base, p, tile.mass, tile.score);
     }
 };
 
@@ -145,21 +140,14 @@ __global__ void __launch_bounds__(THREADS, 2) open_tiles(const __grid_constant__
     const int b = blockIdx.y;
     Carver carver;
     Chooser chooser = make_chooser(carver, step.capacity);
-    Opened opened;
-    opened.tile = carver.take<u32>(KEYS_AT_ONCE);
-    opened.beam = carver.take<u32>(THREADS);
-    opened.place = carver.take<u32>(THREADS);
-    opened.base = carver.take<i64>(THREADS);
-    opened.size = carver.take<u32>(THREADS);
-    opened.score = carver.take<float>(THREADS);
-    opened.mass = carver.take<float2>(THREADS);
-    opened.count = chooser.words + 52;
+    u32* const numbers = carver.take<u32>(KEYS_AT_ONCE);
+    Opened* const opened = carver.take<Opened>(THREADS);
 
     const u32 groups = static_cast<u32>(step.beams) * (step.parts * step.slots / step.group);
-    const Bound bound = bound_of(step.groups + static_cast<i64>(b) * groups, groups, step.width, opened.tile, KEYS_AT_ONCE, chooser.histogram, chooser.words);
+    const Bound bound = bound_of(step.groups + static_cast<i64>(b) * groups, groups, step.width, numbers, KEYS_AT_ONCE, chooser.histogram, chooser.words);
     bool last;
     const List list{step.lists + static_cast<i64>(b) * step.list_capacity, step.meetings + b};
-    const Gathered gathered = meet(OpenTiles<T>{step, b, bound, opened}, chooser, bound, step.width, list, gridDim.x, last);
+    const Gathered gathered = meet(OpenTiles<T>{step, b, bound, numbers, opened, chooser.words + 52}, chooser, bound, step.width, list, gridDim.x, last);
     if (!last) return;
 
     const i64 first_beam = static_cast<i64>(b) * step.beams;
