@@ -36,7 +36,8 @@ Layout = Literal["dense", "sparse"]
 
 GROUP = 4
 """Words of a dense row that share a rank."""
-_CHUNK_CELLS = 1 << 24
+_CHUNK_CELLS = 1 << 18
+"""Cells of a bitmap unpacked in one go: short enough that threads beside it are not held up."""
 
 
 @dataclass(frozen=True)
