@@ -34,7 +34,7 @@ from beamsieve_bench.gpu_timing import captured
 from beamsieve_bench.gtm_bench import make_index
 from beamsieve_bench.gtm_catalog import G1, make_requests
 from beamsieve_bench.wide_check import GateError
-from beamsieve_bench.wide_ladder import figures
+from beamsieve_bench.wide_ladder import executed_by, figures
 from beamsieve_bench.wide_timing import paced, times_of
 from beamsieve_bench.wide_workload import GRACE, SMALL, WideWorkload, contexts, weights
 
@@ -242,7 +242,9 @@ def main(arguments: list[str] | None = None) -> int:
                     every = given.every if kind == "Bloom targeting" else 0.0
                     found = run_row(decode, index, filters, given.replays, every)
                     times = found.pop("times")
-                    row |= found | {"taken": score.taken} | figures(workload, score.widths, times)
+                    executed = executed_by(workload, score)
+                    row |= found | {"taken": score.taken}
+                    row |= figures(workload, score.widths, times, executed)
                 except Exception as error:  # whatever it was, the rows behind it are still wanted
                     traceback.print_exc()
                     row["failed"] = f"{type(error).__name__}: {str(error).splitlines()[:1]}"

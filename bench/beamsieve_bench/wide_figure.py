@@ -4,7 +4,7 @@
         docs/wide-beams.md
 
 Everything between ``<!-- ladder -->`` and ``<!-- end of ladder -->`` in the page is written anew;
-so are ``sizes``, ``kernels`` and ``float8``.
+so are ``counts``, ``sizes``, ``kernels`` and ``float8``.
 """
 
 from __future__ import annotations
@@ -17,6 +17,9 @@ from dataclasses import dataclass
 from html import escape
 from pathlib import Path
 from typing import Any
+
+from beamsieve_bench.wide_counts import counts, counts_table
+from beamsieve_bench.wide_workload import GRACE
 
 PAPER = {
     "generic SDPA": (196.7, 197.7),
@@ -42,6 +45,8 @@ class Bar:
     mfu: float
     beams: str
     paper: tuple[float, float | None] | None
+    executed: float | None = None
+    """``mfu`` of the operations that run and are not looked up."""
     paced: tuple[float, float] | None = None
     """P50 and P99 with a start every so many milliseconds."""
 
@@ -69,7 +74,7 @@ def bars_of(folder: Path) -> list[Bar]:
             bars.append(
                 Bar(
                     shown, row["p50"], row["p99"], row["mfu"], widths, PAPER.get(name),
-                    (slow["p50"], slow["p99"]) if slow else None,
+                    row.get("executed_mfu"), (slow["p50"], slow["p99"]) if slow else None,
                 )
             )  # fmt: skip
     if not bars:
@@ -126,15 +131,16 @@ def figure(bars: Sequence[Bar]) -> str:
 def ladder_table(bars: Sequence[Bar]) -> str:
     """The same as a table."""
     lines = [
-        "| row | beams | P50, ms | P99, ms | MFU | paced, P50 / P99 | GRACE on a GH200 |",
-        "| --- | --- | --- | --- | --- | --- | --- |",
+        "| row | beams | P50, ms | P99, ms | MFU | executed | paced, P50 / P99 | GRACE, GH200 |",
+        "| --- | --- | --- | --- | --- | --- | --- | --- |",
     ]
     for bar in bars:
         paper = ""
         if bar.paper:
             paper = f"{bar.paper[0]}" + (f" / {bar.paper[1]}" if bar.paper[1] else "")
         paced = f"{bar.paced[0]:.2f} / {bar.paced[1]:.2f}" if bar.paced else ""
-        times = f"{bar.p50:.2f} | {bar.p99:.2f} | {bar.mfu:.1%}"
+        executed = "" if bar.executed is None else f"{bar.executed:.1%}"
+        times = f"{bar.p50:.2f} | {bar.p99:.2f} | {bar.mfu:.1%} | {executed}"
         lines.append(f"| {bar.name} | {bar.beams} | {times} | {paced} | {paper} |")
     return "\n".join(lines)
 
@@ -216,6 +222,7 @@ def main(arguments: list[str] | None = None) -> int:
     bars = bars_of(given.results)
     given.figure.write_text(figure(bars), encoding="utf-8")
     page = rewritten(given.page.read_text(encoding="utf-8"), "ladder", ladder_table(bars))
+    page = rewritten(page, "counts", counts_table(counts(GRACE, GRACE.dynamic)))
     for name, table, file in (
         ("sizes", sizes_table, "wide_sizes_cupy.json"),
         ("kernels", kernels_table, "wide_kernels.json"),

@@ -12,7 +12,7 @@ from __future__ import annotations
 import argparse
 import json
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +26,7 @@ from beamsieve.models.wide.scorer import ContextChoice, WideScorer
 from beamsieve.models.wide.weights import WideWeights
 from beamsieve_bench.gpu_timing import captured
 from beamsieve_bench.wide_check import GateError, check_all
+from beamsieve_bench.wide_counts import executed_tflop
 from beamsieve_bench.wide_free import FreeBeams, first_beams, free_search, free_step
 from beamsieve_bench.wide_timing import Times, paced, times_of
 from beamsieve_bench.wide_workload import (
@@ -36,6 +37,9 @@ from beamsieve_bench.wide_workload import (
     contexts,
     weights,
 )
+
+REST = 0.03
+"""Share of a decode's time that the GPU rests between two, in the row that has it."""
 
 
 @dataclass(frozen=True)
@@ -48,18 +52,21 @@ class Row:
     dynamic: bool
     products: ProductKind = "own"
     dtype: torch.dtype = torch.bfloat16
-    most: int | None = None
-    """Replays that are enough: the first rows take tens of milliseconds each."""
+    pairs: bool = True
+    """Whether the first layer is looked up behind two tokens, too, where it is looked up."""
+    rest: float = 0.0
 
 
 ROWS = (
-    Row("generic SDPA", "generic", "per_beam", False, most=100),
-    Row("+ beam as query", "generic", "auto", False, most=100),
+    Row("generic SDPA", "generic", "per_beam", False),
+    Row("+ beam as query", "generic", "auto", False),
     Row("+ coalesced self-attention", "coalesced", "auto", False),
     Row("+ fused", "fused", "auto", False),
     Row("+ paged", "paged", "auto", False),
     Row("+ dynamic widths", "paged", "auto", True),
-    Row("+ in place, first layer by token", "in_place", "auto", True),
+    Row("+ in place, first layer by token", "in_place", "auto", True, pairs=False),
+    Row("+ by two tokens", "in_place", "auto", True),
+    Row("+ a rest between decodes", "in_place", "auto", True, rest=REST),
     Row("float8 products", "in_place", "auto", True, "float8"),
     Row("float16", "in_place", "auto", True, "own", torch.float16),
 )
@@ -94,13 +101,14 @@ def with_kept_copies() -> Attend:
 def scorer_of(workload: WideWorkload, row: Row, made: WideWeights) -> WideScorer:
     """The row's decoder, with the benchmark's contexts in it."""
     score = WideScorer(
-        made,
+        made if row.pairs else replace(made, pairs=None),
         workload.batch,
         workload.dynamic if row.dynamic else workload.fixed,
         workload.columns,
         lengths=False,
         own=row.own,
         context=with_kept_copies() if row.context == "per_beam" else row.context,
+        rest=row.rest,
     )
     score.load(contexts(workload, str(made.device)))
     return score
@@ -156,25 +164,38 @@ def run_row(
         torch.equal(getattr(kept[-1], name), getattr(eager, name))
         for name in ("tokens", "scores", "parents")
     )
-    times = times_of(graph.replay, min(replays, row.most or replays))
+    times = times_of(graph.replay, replays)
     return {
         "name": row.name,
         "hidden_error": error,
         "graph_equals_steps": same,
         "taken": score.taken,
-        **figures(workload, widths, times),
+        "pairs": score.weights.pairs is not None and row.own == "in_place",
+        **figures(workload, widths, times, executed_by(workload, score)),
         **paced(graph.replay, every),
     }
 
 
-def figures(workload: WideWorkload, widths: tuple[int, ...], times: Times) -> dict[str, Any]:
-    """Times, and the share of the chip's peak that the model's nominal operations make."""
-    total = workload.tflop_per_request(widths) * workload.batch
+def executed_by(workload: WideWorkload, score: WideScorer) -> float:
+    """Operations of the products that this decoder runs for one request, in TFLOP."""
+    pairs = score.weights.pairs is not None
+    return executed_tflop(workload, score.widths, score.own, pairs=pairs)
+
+
+def figures(
+    workload: WideWorkload, widths: tuple[int, ...], times: Times, executed: float
+) -> dict[str, Any]:
+    """Times, and two shares of the chip's peak: what the model's nominal operations make, as GRACE
+    counts, and what those make that are executed and not looked up."""
+    nominal = workload.tflop_per_request(widths)
+    share = workload.batch / times.mean * 1e3 / PEAK_TFLOPS
     return {
         "widths": list(widths),
-        "tflop_per_request": workload.tflop_per_request(widths),
+        "tflop_per_request": nominal,
+        "executed_tflop_per_request": executed,
         **times.as_dict(),
-        "mfu": total / times.mean * 1e3 / PEAK_TFLOPS,
+        "mfu": nominal * share,
+        "executed_mfu": executed * share,
     }
 
 

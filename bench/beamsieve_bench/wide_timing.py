@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 
 from beamsieve_bench.gpu_timing import captured
 
@@ -32,10 +33,10 @@ class Times:
         return asdict(self)
 
 
-def times_of(
+def series_of(
     run: Callable[[], object], replays: int, warm_ups: int = 10, every: float = 0.0
-) -> Times:
-    """Time ``run`` between two events of the current stream, ``replays`` times.
+) -> NDArray[np.float64]:
+    """Milliseconds [replays, 2] of ``run``, from the first's begin on: when each begins and ends.
 
     ``run`` starts device work and does not wait for it, so replays queue up: the GPU does nothing
     else, and after about a second its power limit holds its clock down. With ``every``, one begins
@@ -52,13 +53,29 @@ def times_of(
         end = torch.cuda.Event(enable_timing=True)  # type: ignore[no-untyped-call]
         if every:
             torch.cuda.synchronize()
-            time.sleep(max(0.0, began + number * every * 1e-3 - time.monotonic()))
+            _wait_until(began + number * every * 1e-3)
         begin.record()
         run()
         end.record()
         pairs.append((begin, end))
     torch.cuda.synchronize()
-    taken = np.array([begin.elapsed_time(end) for begin, end in pairs])
+    origin = pairs[0][0]
+    return np.array([[origin.elapsed_time(event) for event in pair] for pair in pairs])
+
+
+def _wait_until(moment: float) -> None:
+    """Sleep to half a millisecond before, then look at the clock: a sleep may end late."""
+    time.sleep(max(0.0, moment - 5e-4 - time.monotonic()))
+    while time.monotonic() < moment:
+        pass
+
+
+def times_of(
+    run: Callable[[], object], replays: int, warm_ups: int = 10, every: float = 0.0
+) -> Times:
+    """Each of ``replays`` replays between two events of the current stream (``series_of``)."""
+    series = series_of(run, replays, warm_ups, every)
+    taken = series[:, 1] - series[:, 0]
     p50, p99 = np.percentile(taken, [50, 99])
     parts = [float(np.median(part)) for part in np.array_split(taken, 3)]
     return Times(

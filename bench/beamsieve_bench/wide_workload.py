@@ -15,6 +15,7 @@ import torch
 
 from beamsieve.models.wide.config import WideConfig
 from beamsieve.models.wide.model import Wide
+from beamsieve.models.wide.opened import PAIR_BYTES
 from beamsieve.models.wide.products import ProductKind
 from beamsieve.models.wide.weights import WideWeights, weights_of
 
@@ -90,9 +91,13 @@ def weights(
     *,
     products: ProductKind = "own",
     kernels: bool = True,
+    table_bytes: int = PAIR_BYTES,
 ) -> WideWeights:
-    """The same weights each time."""
-    return weights_of(random_model(workload, device), dtype, products=products, kernels=kernels)
+    """The same weights each time, and the tables that a ``WideDecoder`` would have."""
+    return weights_of(
+        random_model(workload, device), dtype, products=products, kernels=kernels,
+        table_bytes=table_bytes if kernels else 0,
+    )  # fmt: skip
 
 
 def contexts(workload: WideWorkload, device: str, seed: int = 1) -> torch.Tensor:

@@ -6,6 +6,7 @@ import pytest
 import torch
 
 from beamsieve_bench import wide_figure
+from beamsieve_bench.wide_counts import counts, executed_tflop
 from beamsieve_bench.wide_free import best_continuations
 from beamsieve_bench.wide_workload import GRACE
 
@@ -33,6 +34,23 @@ def test_the_operations_of_a_request_are_those_of_its_products():
     assert GRACE.tflop_per_request(GRACE.dynamic) == pytest.approx(0.4538, abs=1e-4)
     assert GRACE.tflop_per_request(GRACE.fixed) == pytest.approx(0.5446, abs=1e-4)
     assert GRACE.rows(GRACE.dynamic) == 16 * 2561
+
+
+def test_executed_operations_leave_out_what_is_looked_up():
+    nominal, widths = GRACE.tflop_per_request(GRACE.dynamic), GRACE.dynamic
+    assert executed_tflop(GRACE, widths, "paged") == pytest.approx(nominal)
+    d2, rows = 2 * GRACE.config.width**2 / 1e12, 1 + sum(widths[:-1])
+    # The first layer's product of 6 d^2 for every row; of 4 d^2 behind the start and one token, and
+    # with pairs behind two tokens.
+    left = (6 * rows + 4 * 513) * d2
+    assert executed_tflop(GRACE, widths, "in_place", pairs=False) == pytest.approx(nominal - left)
+    left += 4 * 1024 * d2
+    assert executed_tflop(GRACE, widths, "in_place") == pytest.approx(nominal - left)
+    # A first step that keeps some tokens only runs by itself.
+    few = (256, 512, 512, 512)
+    every = counts(GRACE, few)
+    assert every["feed in"].launches == GRACE.config.layers * 4
+    assert every["feed in"].flop == 2 * 16 * (1 + 256 + 512 + 512) * 1024 * 8192 * 3
 
 
 @pytest.mark.parametrize(

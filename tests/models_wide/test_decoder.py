@@ -96,6 +96,12 @@ def test_what_was_taken_is_said_and_what_cannot_run_is_refused(engine):
     assert taken.graph == "step by step: torch:cpu captures nothing"
     assert taken.own.startswith("plain")
     assert taken.context.startswith("plain")
+    assert taken.opened == "one token: pairs would take 0.000 GiB, 0.000 are allowed"
+    for allowed, said in [(13_440, "two tokens: 35 pairs"), (13_439, "one token: pairs would")]:
+        some = WideDecoder(model, engine, WIDTHS, 7, table_bytes=allowed)
+        assert some.taken.opened.startswith(said)
+    with pytest.raises(InputError, match="table_bytes must be at least 1, not -1"):
+        WideDecoder(model, engine, WIDTHS, 7, table_bytes=-1)
     with pytest.raises(InputError, match="attention is 'triton', but Triton"):
         WideDecoder(model, engine, WIDTHS, 7, attention="triton")
     with pytest.raises(InputError, match="attention is 'fast'"):

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from beamsieve.errors import InputError
-from beamsieve.models.wide import WideConfig, WideScorer, weights_of
+from beamsieve.models.wide import WideConfig, WideScorer, laws, weights_of
 from beamsieve.models.wide.config import check_codebooks
 
 from .wide_given import CODEBOOKS, first_beams, next_beams, small, some_sids, spelt
@@ -27,9 +27,13 @@ def difference(found, expected):
     ("batch", "layers", "head_width", "widths"),
     [(1, 1, 64, WIDTHS), (3, 2, 128, WIDTHS), (2, 3, 64, ALL_FIRST), (2, 1, 64, ALL_FIRST)],
 )
-def test_decode_equals_the_naive_decoder(own, context, batch, layers, head_width, widths):
+@pytest.mark.parametrize("table_bytes", [0, 1 << 20])
+def test_decode_equals_the_naive_decoder(
+    own, context, batch, layers, head_width, widths, table_bytes
+):
     model = small(layers=layers, head_width=head_width, heads=2)
-    weights = weights_of(model, torch.float32)
+    weights = weights_of(model, torch.float32, table_bytes=table_bytes)
+    assert (weights.pairs is None) == (table_bytes == 0)
     score = WideScorer(weights, batch, widths, 7, own=own, context=context)
     for _ in range(2):  # one scorer serves one search after the other
         lengths = torch.randint(0, 6, (batch,))
@@ -79,10 +83,12 @@ def test_two_to_eight_levels(codebooks):
 
 
 @torch.no_grad()
-def test_a_search_may_begin_with_a_prefix():
+@pytest.mark.parametrize("table_bytes", [0, 1 << 20])
+def test_a_search_may_begin_with_a_prefix(table_bytes):
     model = small()
     reading = model.read(some_sids(2, 4), torch.tensor([4, 4]))
-    score = WideScorer(weights_of(model, torch.float32), 2, (3, 2), 5, prefix=2)
+    weights = weights_of(model, torch.float32, table_bytes=table_bytes)
+    score = WideScorer(weights, 2, (3, 2), 5, prefix=2)
     score.load(reading.context, reading.lengths)
     beams = first_beams(2)
     beams.tokens = some_sids(2, 1)[..., :2].int()
@@ -93,6 +99,26 @@ def test_a_search_may_begin_with_a_prefix():
     hidden, head = score(4, beams)
     expected = spelt(model, reading, beams.tokens) @ model.heads[3].weight.T
     assert difference((hidden @ head.T)[0], expected[0]) < 2e-6
+
+
+@torch.no_grad()
+def test_the_table_of_pairs_is_what_a_search_makes_of_each_pair():
+    """In pieces, and each row what the search without the table has behind those two tokens."""
+    model = small((150, 120, 9), layers=1)
+    table = weights_of(model, torch.float32, table_bytes=1 << 30).pairs
+    assert table is not None
+    assert len(table.x) == 150 * 120
+    pairs = torch.randint(0, 120, (2, 40, 2), dtype=torch.int32)
+    layer, scale = model.layers[0], model.config.width**0.5
+    codes = [model.codes[level](pairs[..., level : level + 1].long()) for level in range(2)]
+    x = torch.cat([model.start.expand(2, 40, 1, -1), *codes], 2) * scale
+    rows = layer.own_in(layer.own_norm(x)).unflatten(-1, (3, *layer.shape))
+    queries, keys, values = rows.transpose(-2, -4).unbind(-3)
+    mixed = torch.nn.functional.scaled_dot_product_attention(queries, keys, values, is_causal=True)
+    x = x[:, :, -1] + layer.own_out(mixed[..., -1, :].flatten(-2))
+    found = laws.paired(pairs, table.x, table.asked, 120)
+    assert difference(found[0], x.flatten(0, 1)) < 2e-6
+    assert difference(found[1], layer.query(layer.context_norm(x)).flatten(0, 1)) < 2e-6
 
 
 @torch.no_grad()
@@ -112,6 +138,10 @@ def test_what_it_does_not_serve_is_refused():
         ({"width": 40}, "divide by 16"),
         ({"layers": 0}, "at least 1"),
         ({"dropout": 1.0}, "from 0 up to 1"),
+        ({"dropout": "x"}, "dropout is 'x'; give a share"),
+        ({"width": "x"}, "width of a Wide model must be an integer, not 'x'"),
+        ({"heads": 1.5}, "heads of a Wide model must be an integer, not 1.5"),
+        ({"feed": None}, "feed of a Wide model must be an integer, not None"),
         ({"encoder_heads": 3}, "divide by encoder_heads"),
     ]
     for sizes, said in refused:
@@ -135,6 +165,13 @@ def test_what_it_does_not_serve_is_refused():
         WideScorer(weights, 1, WIDTHS, 7, context="triton")
     with pytest.raises(InputError, match="own is 'fast'"):
         WideScorer(weights, 1, WIDTHS, 7, own=cast(Any, "fast"))
+    for rest, said in [
+        (0.05, "needs the kernels on a GPU"),
+        (-1, "give a share"),
+        ("x", "give a share"),
+    ]:
+        with pytest.raises(InputError, match=said):
+            WideScorer(weights, 1, WIDTHS, 7, rest=cast(Any, rest))
     with pytest.raises(InputError, match="3 widths"):
         WideScorer(weights, 1, WIDTHS[:3], 7)
     score = WideScorer(weights, 2, WIDTHS, 7, lengths=False)

@@ -101,6 +101,12 @@ def test_block_tables_and_embeddings():
     assert torch.equal(ids[:, :3], wanted[:, :3])
     assert torch.equal(first_ids[:, :3], first_wanted[:, :3])
     assert torch.equal(x, codes[tokens[..., -1].clamp(min=0).long()].view(6, -1))
+    pairs, asked = torch.randn(11 * 11, 48).half(), torch.randn(11 * 11, 64).half()
+    *both, x, queries = calls.advance_paired(tokens, parents, old, bases, 100, pairs, asked, 11)
+    assert torch.equal(both[0][:, :3], wanted[:, :3])
+    assert torch.equal(both[1][:, :3], first_wanted[:, :3])
+    for made, law in zip((x, queries), laws.paired(tokens, pairs, asked, 11), strict=True):
+        assert torch.equal(made, law)
 
 
 def test_rows_behind_the_first_token_are_all_made_and_then_taken():
@@ -120,10 +126,13 @@ def test_rows_behind_the_first_token_are_all_made_and_then_taken():
 
 @torch.no_grad()
 @pytest.mark.parametrize(
-    ("own", "first"),
-    [("coalesced", 3), ("fused", 3), ("paged", 3), ("in_place", 3), ("in_place", 6)],
-)
-def test_a_whole_decode(own, first):
+    ("own", "first", "table_bytes"),
+    [
+        ("coalesced", 3, 0), ("fused", 3, 0), ("paged", 3, 0), ("in_place", 3, 0),
+        ("in_place", 6, 1 << 20),
+    ],
+)  # fmt: skip
+def test_a_whole_decode(own, first, table_bytes):
     widths = (first, 2, 2)
     codebooks = (5, 7, 4)
     config = WideConfig(width=32, layers=2, feed=48, encoder_heads=2, longest=6)
@@ -131,8 +140,9 @@ def test_a_whole_decode(own, first):
     context = torch.randn(2, 3, 32)
     plain = WideScorer(weights_of(model, torch.float32), 2, widths, 3, own="plain")
     kernels = WideScorer(
-        weights_of(model, torch.float16, kernels=True), 2, widths, 3, own=own, context="triton"
-    )
+        weights_of(model, torch.float16, kernels=True, table_bytes=table_bytes), 2, widths, 3,
+        own=own, context="triton",
+    )  # fmt: skip
     plain.load(context)
     kernels.load(context)
 

@@ -16,6 +16,7 @@ from beamsieve.models.wide.kernels import (
     own_attention,
     repeat_rows,
     second_rows,
+    take_turn,
 )
 from beamsieve.models.wide.launch import INTERPRETED, cdiv, launch, power_of_two
 
@@ -180,18 +181,49 @@ def advance(
     tokens: Tensor, parents: Tensor, old_ids: Tensor, bases: Tensor, first: int, codes: Tensor
 ) -> tuple[Tensor, Tensor, Tensor]:
     """``laws.advance``, and the new tokens' rows of ``codes`` [V, d]."""
+    return _advance(tokens, parents, old_ids, bases, first, codes, None, 0)[:3]
+
+
+def advance_paired(
+    tokens: Tensor,
+    parents: Tensor,
+    old_ids: Tensor,
+    bases: Tensor,
+    first: int,
+    x: Tensor,
+    asked: Tensor,
+    second: int,
+) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """``laws.advance`` and ``laws.paired``."""
+    return _advance(tokens, parents, old_ids, bases, first, x, asked, second)
+
+
+def _advance(
+    tokens: Tensor,
+    parents: Tensor,
+    old_ids: Tensor,
+    bases: Tensor,
+    first: int,
+    codes: Tensor,
+    asked: Tensor | None,
+    second: int,
+) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     batch, beams, t = tokens.shape
     rows, length = batch * beams, old_ids.shape[1]
     ids, first_ids = (
         torch.empty(rows, length, dtype=torch.int32, device=codes.device) for _ in range(2)
     )
     x = torch.empty(rows, codes.shape[1], dtype=codes.dtype, device=codes.device)
+    wide = 0 if asked is None else asked.shape[1]
+    queries = torch.empty(rows, wide, dtype=codes.dtype, device=codes.device)
     arrays: list[Any] = [tokens.contiguous(), parents.contiguous(), codes, old_ids, ids, first_ids]
     launch(
-        advance_rows, rows, *arrays, bases, x, rows, beams, len(old_ids) // batch, first,
+        advance_rows, rows, *arrays, bases, x, codes if asked is None else asked,
+        x if asked is None else queries, rows, beams, len(old_ids) // batch, first,
         T=t, LENGTH=length, N=codes.shape[1], N_UP=power_of_two(codes.shape[1]),
+        PAIRS=second, W=wide, W_UP=power_of_two(wide),
     )  # fmt: skip
-    return ids, first_ids, x
+    return ids, first_ids, x, queries
 
 
 def second(tokens: Tensor, hidden: Tensor, length: int) -> tuple[Tensor, Tensor]:
@@ -218,3 +250,16 @@ def repeated(x: Tensor, asked: Tensor, batch: int) -> tuple[Tensor, Tensor]:
         N=size, N_UP=power_of_two(size), W=wide, W_UP=power_of_two(wide),
     )  # fmt: skip
     return out, also
+
+
+def begin_turn(stamps: Tensor, rest: float) -> None:
+    """Wait on the device until a share ``rest`` of the last search's duration has passed.
+
+    ``stamps``, int64 [2], are this scorer's own: ``end_turn`` writes the other half.
+    """
+    launch(take_turn, 1, stamps, rest, BEGIN=True, warps=1)
+
+
+def end_turn(stamps: Tensor) -> None:
+    """The search has ended."""
+    launch(take_turn, 1, stamps, 0.0, BEGIN=False, warps=1)

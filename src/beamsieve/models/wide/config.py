@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Literal
 
+from beamsieve.checks import whole_number
 from beamsieve.errors import InputError
 
 HEAD_WIDTHS = (64, 128)
@@ -32,8 +33,8 @@ class WideConfig:
         architecture: tells this config from the other models'.
 
     Raises:
-        InputError: a size is below 1, the width does not divide by 16 or by encoder_heads, a head
-            is not 64 or 128 wide, or dropout is not in [0, 1).
+        InputError: a size is no whole number from 1, the width does not divide by 16 or by
+            encoder_heads, a head is not 64 or 128 wide, or dropout is no number in [0, 1).
     """
 
     width: int = 64
@@ -50,8 +51,8 @@ class WideConfig:
 
     def __post_init__(self) -> None:
         for name, value in asdict(self).items():
-            if name not in ("dropout", "encoder", "architecture") and value < 1:
-                raise InputError(f"{name} is {value}; a Wide model needs at least 1.")
+            if name not in ("dropout", "encoder", "architecture"):
+                whole_number(value, f"{name} of a Wide model")
         if self.head_width not in HEAD_WIDTHS:
             raise InputError(
                 f"head_width is {self.head_width}; the attention kernels serve heads of 64 and 128."
@@ -63,8 +64,8 @@ class WideConfig:
             raise InputError(
                 f"width {self.width} must divide by encoder_heads, {self.encoder_heads}."
             )
-        if not 0 <= self.dropout < 1:
-            raise InputError(f"dropout is {self.dropout}; give a share from 0 up to 1.")
+        if not isinstance(self.dropout, (int, float)) or not 0 <= self.dropout < 1:
+            raise InputError(f"dropout is {self.dropout!r}; give a share from 0 up to 1.")
 
     @classmethod
     def of_width(cls, width: int, layers: int, dropout: float) -> WideConfig:

@@ -14,9 +14,10 @@ from beamsieve.checks import whole_number
 from beamsieve.errors import InputError
 from beamsieve.models.wide.launch import why_not
 from beamsieve.models.wide.model import Wide
+from beamsieve.models.wide.opened import PAIR_BYTES, pair_bytes
 from beamsieve.models.wide.products import ProductKind
 from beamsieve.models.wide.scorer import ContextChoice, OwnChoice, WideScorer
-from beamsieve.models.wide.weights import weights_of
+from beamsieve.models.wide.weights import WideWeights, weights_of
 
 if TYPE_CHECKING:
     from beamsieve.engine import Engine
@@ -36,12 +37,14 @@ class Taken:
         graph: whether searches are CUDA graphs, and why not.
         own: the way of self-attention, and why.
         context: the way of cross-attention, and the milliseconds of each that was measured.
+        opened: behind how many tokens the first layer up to its cross-attention is looked up.
     """
 
     attention: str
     graph: str
     own: str
     context: str
+    opened: str
 
 
 class WideDecoder:
@@ -65,6 +68,10 @@ class WideDecoder:
         products: "own" or "float8" (``products``).
         own: as in ``WideScorer``.
         context: as in ``WideScorer``.
+        table_bytes: what the table of all pairs of first tokens may take of the device's memory
+            (``opened``): 0 for none; None for 2 GiB with kernels on a GPU and none elsewhere, where
+            it takes longer to make than it saves soon. A table that would take more is left out.
+        rest: as in ``WideScorer``.
         sizes: numbers of requests, ascending.
 
     Raises:
@@ -84,6 +91,8 @@ class WideDecoder:
         products: ProductKind = "own",
         own: OwnChoice = "auto",
         context: ContextChoice = "auto",
+        table_bytes: int | None = None,
+        rest: float = 0.0,
         sizes: Sequence[int] = SIZES,
     ) -> None:
         if tuple(engine.index.codebooks) != model.codebooks:
@@ -104,15 +113,25 @@ class WideDecoder:
         self.engine = engine
         self.widths = tuple(widths)
         self.columns = columns
+        if table_bytes is None:
+            table_bytes = PAIR_BYTES if kernels and device.type == "cuda" else 0
+        elif table_bytes != 0:
+            table_bytes = whole_number(table_bytes, "table_bytes")
         self.weights = weights_of(
-            model.to(device).eval(), dtype, products=products, kernels=kernels
-        )
+            model.to(device).eval(), dtype, products=products, kernels=kernels,
+            table_bytes=table_bytes,
+        )  # fmt: skip
         self._ways: tuple[OwnChoice, ContextChoice] = (own, context)
+        self._rest = rest
         self._scorers: dict[int, tuple[WideScorer, _OneSearch]] = {}
         self._lock = threading.Lock()
         first = self._scorer(self.sizes[0])[0]
         self.taken = Taken(
-            why, graphs, first.taken.get("own", own), first.taken.get("context", context)
+            why,
+            graphs,
+            first.taken.get("own", own),
+            first.taken.get("context", context),
+            _opened(self.weights, table_bytes),
         )
 
     def search(
@@ -178,8 +197,9 @@ class WideDecoder:
             if size not in self._scorers:
                 own, context = self._ways
                 made = WideScorer(
-                    self.weights, size, self.widths, self.columns, own=own, context=context
-                )
+                    self.weights, size, self.widths, self.columns, own=own, context=context,
+                    rest=self._rest,
+                )  # fmt: skip
                 self._scorers[size] = (made, _OneSearch(self.weights.device))
             return self._scorers[size]
 
@@ -201,6 +221,17 @@ class _OneSearch:
         if self._device.type == "cuda":
             self._done = torch.cuda.current_stream(self._device).record_event(self._done)  # pyright: ignore[reportAttributeAccessIssue]
         self._lock.release()
+
+
+def _opened(weights: WideWeights, allowed: int) -> str:
+    """What is looked up of the first layer, and why no more."""
+    config, books = weights.config, weights.codebooks
+    needed = pair_bytes(books, config.width, config.inner, weights.dtype) / 2**30
+    if weights.pairs is not None:
+        return f"two tokens: {len(weights.pairs.x)} pairs, {needed:.3f} GiB"
+    if not needed:
+        return "one token: no third step would read pairs"
+    return f"one token: pairs would take {needed:.3f} GiB, {allowed / 2**30:.3f} are allowed"
 
 
 def _tensors(context: Any, lengths: Any) -> tuple[Tensor, Tensor | None]:

@@ -12,8 +12,11 @@ from __future__ import annotations
 
 import triton
 import triton.language as tl
+from triton.language.extra.cuda import globaltimer
 
 LOG2_E = tl.constexpr(1.4426950408889634)
+LONGEST_REST = tl.constexpr(2e7)
+"""Nanoseconds that ``take_turn`` waits at most, whatever the stamps say."""
 
 
 @triton.jit
@@ -210,12 +213,16 @@ def norm_rows(
 
 @triton.jit
 def advance_rows(
-    tokens, parents, codes, old_ids, ids, first_ids, bases, x, R, M, M_BEFORE, first,
+    tokens, parents, codes, old_ids, ids, first_ids, bases, x, asked, asked_out,
+    R, M, M_BEFORE, first,
     T: tl.constexpr, LENGTH: tl.constexpr, N: tl.constexpr, N_UP: tl.constexpr,
+    PAIRS: tl.constexpr, W: tl.constexpr, W_UP: tl.constexpr,
 ):  # fmt: skip
     """Rows after one more token: block ids in the beams' new order, and the token's embedding.
 
-    Law: ``laws.advance``. One program a row; T tokens are spelt, the last of which is new.
+    Law: ``laws.advance``. One program a row; T tokens are spelt, the last of which is new. PAIRS,
+    rows of ``codes`` and ``asked`` stand behind the last two tokens, PAIRS of them behind each
+    first; law: ``laws.paired``.
     """
     r = tl.program_id(0).to(tl.int64)
     parent = tl.maximum(tl.load(parents + r).to(tl.int64), 0)
@@ -227,6 +234,11 @@ def advance_rows(
     tl.store(ids + r * LENGTH + T, (first + r).to(tl.int32))
     tl.store(first_ids + r * LENGTH, 0)
     token = tl.maximum(tl.load(tokens + r * T + T - 1).to(tl.int64), 0)
+    if PAIRS:
+        token += tl.maximum(tl.load(tokens + r * T + T - 2).to(tl.int64), 0) * PAIRS
+        w = tl.arange(0, W_UP)
+        query = tl.load(asked + token * W + w, mask=w < W)
+        tl.store(asked_out + r * W + w, query, mask=w < W)
     n = tl.arange(0, N_UP)
     code = tl.load(codes + token * N + n, mask=n < N)
     tl.store(x + r * N + n, code, mask=n < N)
@@ -261,3 +273,26 @@ def repeat_rows(
     also = tl.load(asked + (r % R) * W + w, mask=w < W)
     tl.store(x_out + r * N + n, held, mask=n < N)
     tl.store(asked_out + r * W + w, also, mask=w < W)
+
+
+@triton.jit
+def take_turn(stamps, rest, BEGIN: tl.constexpr):
+    """Keeps a search from following on the one before at once; one program.
+
+    stamps int64 [2]: nanoseconds when the last search began and when it ended. BEGIN, wait until
+    ``rest`` times the last search's duration has passed since its end, then write when this one
+    begins; else write when it ends.
+    """
+    now = globaltimer()
+    if BEGIN:
+        ended = tl.load(stamps + 1)
+        lasted = (ended - tl.load(stamps)).to(tl.float32)
+        until = ended + tl.maximum(tl.minimum(lasted * rest, LONGEST_REST), 0.0).to(tl.int64)
+        while now < until:
+            now = tl.inline_asm_elementwise(
+                "nanosleep.u32 2000; mov.u64 $0, %globaltimer;", "=l", [],
+                dtype=tl.int64, is_pure=False, pack=1,
+            )  # fmt: skip
+        tl.store(stamps, now)
+    else:
+        tl.store(stamps + 1, now)

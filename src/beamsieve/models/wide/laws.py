@@ -90,6 +90,16 @@ def advance(
     return ids, first_ids
 
 
+def paired(tokens: Tensor, x: Tensor, asked: Tensor, second: int) -> tuple[Tensor, Tensor]:
+    """Rows of x [V_1 * V_2, d] and asked [V_1 * V_2, W] behind tokens [B, M, 2]; V_2 is ``second``.
+
+    Where there is no token, the row may be any.
+    """
+    pair = tokens.long().clamp(min=0)
+    rows = (pair[..., 0] * second + pair[..., 1]).view(-1)
+    return x.index_select(0, rows), asked.index_select(0, rows)
+
+
 def all_first(batch: int, vocabulary: int, length: int, device: torch.device) -> Tensor:
     """Block ids int32 [B * (1 + V), L] of each request's start and of all its first tokens.
 

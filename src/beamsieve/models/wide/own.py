@@ -8,8 +8,9 @@ The ways differ in what a reordering of beams moves, and in what a step reads an
 - ``paged``: keys and values in blocks that stay where they are; only ids are copied (section 4.3).
 - ``in_place``: the products of all steps are the blocks, so nothing is written at all; and the
   first layer, whose input is the last token's embedding alone, is looked up by token: its product,
-  and up to the first token everything before the cross-attention. Where the first step keeps all
-  tokens there are, the rows behind them are computed beside the start's, in one pass for both.
+  and up to the first token, or the second, everything before the cross-attention (``opened``).
+  Where the first step keeps all tokens there are, the rows behind them are computed beside the
+  start's, in one pass for both.
 - ``plain``: as ``in_place``, in PyTorch.
 """
 
@@ -172,17 +173,12 @@ class PagedOwn(OwnAttention):
 
     def _reordered(self, tokens: Tensor, parents: Tensor, before: int) -> Tensor:
         self._first += before
-        codes = self.weights.codes[self.t - 2]
-        if self.kind == "plain":
-            self._ids, self._first_ids = laws.advance(
-                tokens, parents, self._ids, self.weights.bases, self._first
-            )
-            return codes[tokens[:, :, -1].long().clamp(min=0)].view(self.rows, -1)
         from beamsieve.models.wide import calls
 
         self._ids, self._first_ids, x = calls.advance(
-            tokens, parents, self._ids, self.weights.bases, self._first, codes
-        )
+            tokens, parents, self._ids, self.weights.bases, self._first,
+            self.weights.codes[self.t - 2],
+        )  # fmt: skip
         return x
 
     def product(self, layer: int) -> Tensor:
@@ -212,6 +208,7 @@ class InPlaceOwn(PagedOwn):
     ) -> None:
         self.kind = kind
         super().__init__(weights, capacity)
+        self._paired: tuple[Tensor, Tensor] | None = None
         self.all_first = bool(all_first)
         if all_first:
             self._all_ids = laws.all_first(
@@ -224,6 +221,29 @@ class InPlaceOwn(PagedOwn):
             return super().begin(batch)
         self.t, self.rows, self._first, self._ids = 2, len(self._all_ids), 0, self._all_ids
         return self.weights.start
+
+    def _reordered(self, tokens: Tensor, parents: Tensor, before: int) -> Tensor:
+        pairs = self.weights.pairs if self.t == 3 else None
+        self._paired = None
+        if self.kind != "plain" and pairs is None:
+            return super()._reordered(tokens, parents, before)
+        self._first += before
+        order = tokens, parents, self._ids, self.weights.bases, self._first
+        if self.kind == "plain":
+            self._ids, self._first_ids = laws.advance(*order)
+            if pairs is None:
+                codes = self.weights.codes[self.t - 2]
+                return codes[tokens[:, :, -1].long().clamp(min=0)].view(self.rows, -1)
+            self._paired = laws.paired(tokens, pairs.x, pairs.asked, self.weights.codebooks[1])
+        else:
+            assert pairs is not None
+            from beamsieve.models.wide import calls
+
+            self._ids, self._first_ids, *found = calls.advance_paired(
+                *order, pairs.x, pairs.asked, self.weights.codebooks[1]
+            )
+            self._paired = found[0], found[1]
+        return self._paired[0]
 
     def _law_or_call(self) -> Any:
         if self.kind == "plain":
@@ -241,17 +261,16 @@ class InPlaceOwn(PagedOwn):
         return rows
 
     def opened(self) -> tuple[Tensor, Tensor] | None:
-        """Up to the first token they depend on it alone."""
+        """Up to the first token, or the second, they depend on them alone."""
         if self.t > 2:
-            return None
+            return self._paired
+        x, asked = self.weights.opened.x, self.weights.opened.asked
         if self.all_first:
-            x, asked = self.weights.opened
             both: tuple[Tensor, Tensor] = self._law_or_call().repeated(
                 x, asked, self.rows // len(x)
             )
             return both
         ids = self._first_ids[:, self.t - 1].contiguous()
-        x, asked = self.weights.opened
         return x.index_select(0, ids), asked.index_select(0, ids)
 
     def product(self, layer: int) -> Tensor:

@@ -10,8 +10,8 @@ import torch
 from torch import Tensor
 
 from beamsieve.errors import InputError
-from beamsieve.models.wide import laws
 from beamsieve.models.wide.config import WideConfig
+from beamsieve.models.wide.opened import Opened, Opening, pair_bytes
 from beamsieve.models.wide.products import ProductKind, Products, Weight, make_products
 
 if TYPE_CHECKING:
@@ -60,9 +60,9 @@ class WideWeights:
         first_table: [1 + sum of V_l, 3 * W]; the first layer's product behind ``start`` and behind
             each token, since it depends on nothing else.
         bases: int32 [L]; where each level's part of it begins.
-        opened: the residual stream [1 + V_1, d] and the cross-attention's queries [1 + V_1, W] of
-            the first layer behind ``start`` and behind each token of the first level: up to there
-            no context has been seen, so they are the same for every request.
+        opened: 1 + V_1 rows, behind ``start`` and behind each token of the first level.
+        pairs: V_1 * V_2 rows, behind each two tokens of the first two levels; None where they were
+            not to be made.
     """
 
     config: WideConfig
@@ -74,7 +74,8 @@ class WideWeights:
     heads: tuple[Tensor, ...]
     first_table: Tensor
     bases: Tensor
-    opened: tuple[Tensor, Tensor]
+    opened: Opened
+    pairs: Opened | None
 
     @property
     def dtype(self) -> torch.dtype:
@@ -89,7 +90,12 @@ class WideWeights:
 
 @torch.no_grad()
 def weights_of(
-    model: Wide, dtype: torch.dtype, *, products: ProductKind = "own", kernels: bool = False
+    model: Wide,
+    dtype: torch.dtype,
+    *,
+    products: ProductKind = "own",
+    kernels: bool = False,
+    table_bytes: int = 0,
 ) -> WideWeights:
     """The weights of a model, on its device.
 
@@ -100,6 +106,8 @@ def weights_of(
         dtype: bfloat16, float16 or float32.
         products: "own" for products in that dtype, "float8" for float8 with scales per row.
         kernels: whether Triton's kernels will read them.
+        table_bytes: what the table of all pairs of first tokens may take; it is left out where it
+            would take more. It pays for itself in the second search or so.
 
     Raises:
         InputError: another dtype, or float8 on a GPU that has none.
@@ -128,11 +136,15 @@ def weights_of(
     codes = tuple((code.weight * scale).to(dtype).contiguous() for code in model.codes)
     inputs = torch.cat([start, *codes])
     first = how.product(how.normed(inputs.clone(), None), layers[0].own_in)
-    shape = (model.config.heads, model.config.head_width)
-    opened = _opened(inputs[: 1 + model.codebooks[0]], first.view(-1, 3, *shape), layers[0], how)
+    config, books = model.config, model.codebooks
+    opening = Opening(
+        inputs, first.view(len(first), 3, config.heads, config.head_width), layers[0].own_out,
+        layers[0].query, how,
+    )  # fmt: skip
+    taken = pair_bytes(books, config.width, config.inner, dtype)
     return WideWeights(
-        model.config,
-        model.codebooks,
+        config,
+        books,
         how,
         tuple(layers),
         start,
@@ -140,26 +152,9 @@ def weights_of(
         tuple(after(model.norm.weight, head.weight).contiguous() for head in model.heads),
         first,
         torch.tensor(_bases(model.codebooks), dtype=torch.int32, device=start.device),
-        opened,
+        opening.singles(books[0]),
+        opening.pairs(*books[:2]) if 0 < taken <= table_bytes else None,
     )
-
-
-def _opened(
-    inputs: Tensor, products: Tensor, layer: LayerWeights, how: Products
-) -> tuple[Tensor, Tensor]:
-    """Row 0 has read ``start`` alone, every other row ``start`` and its token."""
-    ids = torch.arange(len(inputs), dtype=torch.int32, device=inputs.device)[:, None]
-    attend = laws.in_place
-    if how.kernels:
-        from beamsieve.models.wide import calls
-
-        attend = calls.in_place
-    alone = attend(products, ids[:1], 1)
-    both = attend(products, torch.cat([torch.zeros_like(ids), ids], 1)[1:].contiguous(), 2)
-    mixed = torch.cat([alone, both]).reshape(len(inputs), -1)
-    x = inputs.clone()
-    pending = how.add(x, how.activation(mixed), layer.own_out)
-    return x, how.product(how.normed(x, pending), layer.query)
 
 
 def _check(model: Wide, dtype: torch.dtype, products: ProductKind, *, kernels: bool) -> None:
