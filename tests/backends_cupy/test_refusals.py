@@ -20,9 +20,13 @@ def test_a_device_that_is_not_there():
         CupyBackend("cuda:99")
 
 
-def test_an_unknown_option():
-    with pytest.raises(BackendError, match="no option 'tile'"):
-        CupyBackend(options={"tile": "3"})
+@pytest.mark.parametrize(
+    ("options", "sentence"),
+    [({"tile": "3"}, "no option 'tile'"), ({"clear_products": "1"}, "'on' or 'off', not '1'")],
+)
+def test_an_unknown_option(options, sentence):
+    with pytest.raises(BackendError, match=sentence):
+        CupyBackend(options=options)
 
 
 @pytest.mark.skipif(find_spec("cupy") is None, reason="needs CuPy")

@@ -37,6 +37,16 @@ class CupyBackend(Backend):
 
     Arrays are ``cupy.ndarray``. Work goes to CuPy's current stream where the caller chose one, else
     to torch's current stream where torch is in use, else to the default stream.
+
+    Args:
+        device: "cuda", "cuda:N" or None for the first.
+        options: "clear_products" is "on" or "off", the default. On, the memory of every matrix
+            product is cleared first: cuBLAS writes its results by bulk copies, which
+            compute-sanitizer's initcheck does not see, so that it would take every read of them
+            for one of memory that nobody has written.
+
+    Raises:
+        BackendError: CuPy or the device is missing, or an option is unknown.
     """
 
     name: ClassVar[str] = "cupy"
@@ -66,11 +76,9 @@ class CupyBackend(Backend):
     )
 
     def __init__(self, device: str | None = None, options: Mapping[str, str] | None = None) -> None:
-        if options:
-            raise BackendError(
-                f"The backend 'cupy' has no option {next(iter(options))!r}; it has none at all."
-            )
+        clear_products = _clear_products(dict(options or {}))
         self._device = self._open(device)
+        self._device.clear_products = clear_products
         self.device = self._device.name
         self.device_name = self._device.hardware
 
@@ -265,6 +273,17 @@ class CupyBackend(Backend):
 
     def _call(self, beams: Beams, inputs: StepInputs, normalize: Normalize) -> steps.StepCall:
         return steps.StepCall(self._device, self._table(beams), beams, inputs, normalize)
+
+
+def _clear_products(options: dict[str, str]) -> bool:
+    value = options.pop("clear_products", "off")
+    if options:
+        raise BackendError(
+            f"The backend 'cupy' has no option {next(iter(options))!r}; it has 'clear_products'."
+        )
+    if value not in ("on", "off"):
+        raise BackendError(f"clear_products is 'on' or 'off', not {value!r}.")
+    return value == "on"
 
 
 Array = Any

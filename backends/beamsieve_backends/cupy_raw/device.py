@@ -39,7 +39,13 @@ def _allocating_in_capture() -> Iterator[None]:
 
 
 class CudaDevice:
-    """One GPU. ``number`` counts as CUDA does."""
+    """One GPU. ``number`` counts as CUDA does.
+
+    Attributes:
+        clear_products: whether ``multiply`` clears first what it will write.
+    """
+
+    clear_products = False
 
     def __init__(self, number: int) -> None:
         try:
@@ -261,6 +267,8 @@ class CudaDevice:
         products = getattr(self._threads, "products", None)
         if products is None:
             products = self._threads.products = Products()
+        if self.clear_products:
+            out.data.memset_async(0, 4 * shape[0] * shape[1], cupy.cuda.get_current_stream())
         products.rows_by_rows(
             self.address(left),
             self.address(right),
