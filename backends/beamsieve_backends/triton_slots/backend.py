@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import threading
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar
@@ -33,9 +32,10 @@ from beamsieve_backends.triton_slots.graph import (
     replayed_seconds,
 )
 from beamsieve_backends.triton_slots.launch import INTERPRETED
+from beamsieve_backends.triton_slots.loaded import TritonTables
 from beamsieve_backends.triton_slots.matchers import DeviceRequests, DeviceTargeting
 from beamsieve_backends.triton_slots.step import StepArrays, run_step
-from beamsieve_backends.triton_slots.tables import LARGEST_WIDTH, DeviceTables, load_tables
+from beamsieve_backends.triton_slots.tables import LARGEST_WIDTH, load_tables
 
 
 @dataclass(frozen=True)
@@ -44,33 +44,6 @@ class SlotBeams(Beams):
 
     own_rows: Array = field(default=None, repr=False)
     """``rows`` as they were made; another array there means that somebody changed the beams."""
-
-
-class TritonTables:
-    """An index on the device: the step's own tables, and those of the halves once they are used."""
-
-    def __init__(
-        self, index: Index, step: DeviceTables, targeting: DeviceTargeting, halves: TorchBackend
-    ) -> None:
-        self.step = step
-        self.targeting = targeting
-        self._index = index
-        self._halves = halves
-        self._loaded: Any = None
-        self._lock = threading.Lock()
-
-    def for_halves(self) -> Any:
-        """The tables of the torch backend, loaded when they are first asked for."""
-        with self._lock:
-            if self._loaded is None:
-                self._loaded = self._halves.load(self._index)
-            return self._loaded
-
-    @property
-    def nbytes(self) -> int:
-        """Bytes on the device."""
-        halves = 0 if self._loaded is None else self._halves.device_bytes(self._loaded)
-        return self.step.nbytes + self.targeting.nbytes + halves
 
 
 class TritonBackend(Backend):
@@ -95,6 +68,7 @@ class TritonBackend(Backend):
         "triton_slots/finish.py",
         "triton_slots/units.py",
         "triton_slots/slots.py",
+        "triton_slots/rows.py",
         "triton_slots/shares.py",
         "triton_slots/survivors.py",
         "triton_slots/rank.py",

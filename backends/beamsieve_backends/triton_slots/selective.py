@@ -9,6 +9,7 @@ import torch
 from beamsieve_backends.triton_slots.call import Call, NewBeams
 from beamsieve_backends.triton_slots.launch import cdiv, launch, power_of_two
 from beamsieve_backends.triton_slots.rank import BY_SLOT
+from beamsieve_backends.triton_slots.rows import link_rows, score_rows
 from beamsieve_backends.triton_slots.shares import add_shares
 from beamsieve_backends.triton_slots.slots import find_units, score_slots
 from beamsieve_backends.triton_slots.survivors import finish_slots
@@ -29,33 +30,14 @@ def selective(call: Call) -> NewBeams:
     slot_scores = call.empty(B, capacity)
     unit_peak, unit_sum = (call.empty(B, M + units_capacity) for _ in range(2))
     unit_best = unit_peak if call.targeting is None else torch.empty_like(unit_peak)
+    found = (slot_ids, slot_scores, unit_peak, unit_sum, unit_best)
+    counted = (first_entry, degrees, unit_starts)
     shape = dict(TUNING["slots"])
     shape |= call.block_k(shape["BLOCK_K"])
-    held = shape.pop("SLOTS_HELD")
-    each, further_each = max(1, held // slots), max(1, held // FURTHER)
-    of_first = cdiv(M, each)
-    # A wide row may come at any time, and its units are dealt to all programs of this kind.
-    spread = min(cdiv(most, further_each), cdiv(4 * PROCESSORS, B))
-    programs = of_first + max(cdiv(expected, further_each), spread)
-    finds = M <= 512 and B * programs <= shape.pop("find") * PROCESSORS
-    up = beams_up(M)
-    looking = (call.beams.rows, call.finished, *table.starts)
-    counted = (first_entry, degrees, unit_starts)
-    if not finds:
-        launch(
-            find_units, (B,), *looking, *counted, M, SLOTS=slots, FURTHER=FURTHER, BEAMS_UP=up,
-            warps=min(16, up // 32),
-        )  # fmt: skip
-    launch(
-        score_slots, (B, programs), *looking, table.tokens, table.token_bits, table.bitmap,
-        table.ranks, table.rank_mask, table.words, table.rank_words, call.hidden, call.head,
-        call.bias, call.logits, call.has_bias, *counted, unit_beam, slot_ids, slot_scores,
-        unit_peak, unit_sum, unit_best, M, call.V, call.D, capacity, units_capacity, of_first,
-        *_arguments_of(call), call.over_kept, FIND=finds, BEAMS_UP=up if finds else 1,
-        BATCH_UP=1 if finds else coarse(B, 32), BEAM_BLOCK=128 if M <= 128 else 512,
-        DENSE=table.dense, UNITS=each, SLOTS=slots, FURTHER_UNITS=further_each, FURTHER=FURTHER,
-        HAS_LOGITS=call.has_logits, TARGETED=call.targeting is not None, **shape,
-    )  # fmt: skip
+    if _shares_rows(call, shape["BLOCK_K"]):
+        _score_rows(call, shape, counted, unit_beam, found, units_capacity, capacity)
+    else:
+        _score_beams(call, shape, counted, unit_beam, found, units_capacity, capacity, expected)
     tops, log_sums = call.empty(B, M), call.empty(B, M)
     # Where most rows are wide, many programs add their units' shares up.
     adds = table.typical_units > 2
@@ -66,10 +48,78 @@ def selective(call: Call) -> NewBeams:
         )  # fmt: skip
     _finish(
         call, M * slots + expected * FURTHER, capacity, units_capacity,
-        (slot_ids, slot_scores, unit_peak, unit_sum, unit_best, unit_starts, unit_beam,
-         first_entry, call.bonus, call.nudge, tops, log_sums), adds,
+        (*found, unit_starts, unit_beam, first_entry, call.bonus, call.nudge, tops, log_sums),
+        adds,
     )  # fmt: skip
     return call.new
+
+
+def _shares_rows(call: Call, block_k: int) -> bool:
+    """Whether beams are to be scored by the rows that they share: there are more beams than rows,
+    and rows are long enough to be worth a list."""
+    table = call.table
+    return (
+        table.slots == FURTHER
+        and not call.has_logits
+        and block_k >= call.D
+        and table.rows <= TUNING["rows"]["shared"] * call.B * call.M
+    )
+
+
+def _score_rows(
+    call: Call, shape: dict[str, Any], counted: tuple[torch.Tensor, ...], unit_beam: torch.Tensor,
+    found: tuple[torch.Tensor, ...], units_capacity: int, capacity: int,
+) -> None:  # fmt: skip
+    table, B, M = call.table, call.B, call.M
+    first_of_row = torch.full((table.rows,), -1, dtype=torch.int32, device=call.device)
+    next_of_row = call.empty(B * M, dtype=torch.int32)
+    up = beams_up(M)
+    launch(
+        link_rows, (B,), call.beams.rows, call.finished, *table.starts, *counted, first_of_row,
+        next_of_row, *found, M, capacity, units_capacity, SLOTS=FURTHER, FURTHER=FURTHER,
+        BEAMS_UP=up, warps=min(16, up // 32),
+    )  # fmt: skip
+    each = TUNING["rows"]["units"]
+    launch(
+        score_rows, (table.rows, cdiv(1 + int(table.typical_units), each)), *table.starts,
+        table.tokens, table.token_bits, table.bitmap, table.ranks, table.rank_mask, table.words,
+        table.rank_words, call.hidden, call.head, call.bias, call.has_bias, counted[2],
+        first_of_row, next_of_row, unit_beam, *found, M, call.V, call.D, capacity, units_capacity,
+        *_arguments_of(call), call.over_kept, DENSE=table.dense, SLOTS=FURTHER,
+        EVEN=shape["EVEN"], BLOCK_K=shape["BLOCK_K"], TARGETED=call.targeting is not None,
+        warps=shape["warps"],
+    )  # fmt: skip
+
+
+def _score_beams(
+    call: Call, shape: dict[str, Any], counted: tuple[torch.Tensor, ...], unit_beam: torch.Tensor,
+    found: tuple[torch.Tensor, ...], units_capacity: int, capacity: int, expected: int,
+) -> None:  # fmt: skip
+    table, B, M = call.table, call.B, call.M
+    slots = table.slots
+    held = shape.pop("SLOTS_HELD")
+    each = max(1, held // slots)
+    of_first = cdiv(M, each)
+    # A wide row may come at any time, and its units are dealt to all programs of this kind.
+    most = table.most_units(M, call.beams.distinct)
+    programs = of_first + max(expected, min(most, cdiv(4 * PROCESSORS, B)))
+    finds = M <= 512 and B * programs <= shape.pop("find") * PROCESSORS
+    up = beams_up(M)
+    looking = (call.beams.rows, call.finished, *table.starts)
+    if not finds:
+        launch(
+            find_units, (B,), *looking, *counted, M, SLOTS=slots, FURTHER=FURTHER, BEAMS_UP=up,
+            warps=min(16, up // 32),
+        )  # fmt: skip
+    launch(
+        score_slots, (B, programs), *looking, table.tokens, table.token_bits, table.bitmap,
+        table.ranks, table.rank_mask, table.words, table.rank_words, call.hidden, call.head,
+        call.bias, call.logits, call.has_bias, *counted, unit_beam, *found, M, call.V, call.D,
+        capacity, units_capacity, of_first, *_arguments_of(call), call.over_kept, FIND=finds,
+        BEAMS_UP=up if finds else 1, BATCH_UP=1 if finds else coarse(B, 32),
+        BEAM_BLOCK=128 if M <= 128 else 512, DENSE=table.dense, UNITS=each, SLOTS=slots,
+        FURTHER=FURTHER, HAS_LOGITS=call.has_logits, TARGETED=call.targeting is not None, **shape,
+    )  # fmt: skip
 
 
 def _finish(

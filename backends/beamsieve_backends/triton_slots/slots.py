@@ -42,6 +42,41 @@ def find_units(
 
 
 @triton.jit
+def write_units(
+    slot_ids, slot_scores, unit_peak, unit_sum, unit_best, b, m, there, unit, token, logit, entry,
+    real, ends, V,
+    part_starts, has_parts, segment_numbers, segments, index, matcher_rows,
+    asks, bits, bit_words, counts, table_starts, tables, mode, leaf_starts, leaves, leaf_first,
+    leaf_end, has_sets, batch,
+    over_kept,
+    SLOTS: tl.constexpr, TARGETED: tl.constexpr,
+):  # fmt: skip
+    """Write units [n] of beams ``m`` [n] of request b: tokens, logits and table entries [n, SLOTS],
+    where ``real``; ``ends`` is where a finished beam's one slot is."""
+    logit = tl.where(real, usable(logit), tl.where(ends, 0.0, float("-inf")))
+    counted = logit
+    if TARGETED:
+        kept = permitted(
+            entry, real, b,
+            part_starts, has_parts, segment_numbers, segments, index, matcher_rows, asks, bits,
+            bit_words, counts, table_starts, tables, mode, leaf_starts, leaves, leaf_first,
+            leaf_end, has_sets, batch,
+        )  # fmt: skip
+        logit = tl.where(kept | ends, logit, float("-inf"))
+        counted = tl.where(over_kept != 0, logit, counted)
+        tl.store(unit_best + unit, tl.max(logit, 1), mask=there)
+    peak = tl.max(counted, 1)
+    reference = tl.where(peak == float("-inf"), 0.0, peak)
+    mass = tl.sum(tl.exp(counted - reference[:, None]), 1)
+    tl.store(unit_peak + unit, peak, mask=there)
+    tl.store(unit_sum + unit, mass, mask=there)
+    at = unit[:, None] * SLOTS + tl.arange(0, SLOTS)[None, :]
+    identity = tl.where(real, m[:, None] * V + token, tl.where(ends, -m[:, None] + FINISHED, EMPTY))
+    tl.store(slot_ids + at, identity, mask=there[:, None])
+    tl.store(slot_scores + at, logit, mask=there[:, None])
+
+
+@triton.jit
 def _score(
     rows, tokens, token_bits, bitmaps, ranks, rank_mask, words, rank_words, degrees, first_entry,
     hidden, head, bias, logits, has_bias, slot_ids, slot_scores, unit_peak, unit_sum, unit_best,
@@ -86,29 +121,13 @@ def _score(
         if has_bias != 0:
             logit += tl.load(bias + token, mask=real, other=0.0)
     ends = (degree == DONE)[:, None] & (rank == 0)
-    logit = tl.where(real, usable(logit), tl.where(ends, 0.0, float("-inf")))
-    counted = logit
-    if TARGETED:
-        kept = permitted(
-            first[:, None] + rank.to(tl.int64), real, b,
-            part_starts, has_parts, segment_numbers, segments, index, matcher_rows, asks, bits,
-            bit_words, counts, table_starts, tables, mode, leaf_starts, leaves, leaf_first,
-            leaf_end, has_sets, batch,
-        )  # fmt: skip
-        logit = tl.where(kept | ends, logit, float("-inf"))
-        counted = tl.where(over_kept != 0, logit, counted)
-    peak = tl.max(counted, 1)
-    reference = tl.where(peak == float("-inf"), 0.0, peak)
-    mass = tl.sum(tl.exp(counted - reference[:, None]), 1)
-    unit = to + tl.arange(0, UNITS)
-    tl.store(unit_peak + unit, peak, mask=there)
-    tl.store(unit_sum + unit, mass, mask=there)
-    if TARGETED:
-        tl.store(unit_best + unit, tl.max(logit, 1), mask=there)
-    at = unit[:, None] * SLOTS + slot[None, :]
-    identity = tl.where(real, m[:, None] * V + token, tl.where(ends, -m[:, None] + FINISHED, EMPTY))
-    tl.store(slot_ids + at, identity, mask=there[:, None])
-    tl.store(slot_scores + at, logit, mask=there[:, None])
+    write_units(
+        slot_ids, slot_scores, unit_peak, unit_sum, unit_best, b, m, there,
+        to + tl.arange(0, UNITS), token, logit, first[:, None] + rank.to(tl.int64), real, ends, V,
+        part_starts, has_parts, segment_numbers, segments, index, matcher_rows, asks, bits,
+        bit_words, counts, table_starts, tables, mode, leaf_starts, leaves, leaf_first,
+        leaf_end, has_sets, batch, over_kept, SLOTS, TARGETED,
+    )  # fmt: skip
 
 
 @triton.jit(do_not_specialize=[
@@ -128,8 +147,8 @@ def score_slots(
     leaf_end, has_sets, batch,
     over_kept,
     FIND: tl.constexpr, BEAMS_UP: tl.constexpr, BATCH_UP: tl.constexpr, BEAM_BLOCK: tl.constexpr,
-    DENSE: tl.constexpr, UNITS: tl.constexpr, SLOTS: tl.constexpr, FURTHER_UNITS: tl.constexpr,
-    FURTHER: tl.constexpr, EVEN: tl.constexpr, BLOCK_K: tl.constexpr,
+    DENSE: tl.constexpr, UNITS: tl.constexpr, SLOTS: tl.constexpr, FURTHER: tl.constexpr,
+    EVEN: tl.constexpr, BLOCK_K: tl.constexpr,
     HAS_LOGITS: tl.constexpr, TARGETED: tl.constexpr, PDL: tl.constexpr,
 ):  # fmt: skip
     """The logit of every slot, and each unit's share of the log-softmax.
@@ -179,38 +198,39 @@ def score_slots(
         if FIND:
             begin = number - OF_FIRST
             step = of_request
-            blocks = tl.cdiv(tl.load(unit_starts + b * (M + 1) + M), FURTHER_UNITS)
+            units = tl.load(unit_starts + b * (M + 1) + M)
         else:
             begin = (number - OF_FIRST) * tl.num_programs(0) + tl.program_id(0)
             step = of_request * tl.num_programs(0)
             request = tl.arange(0, BATCH_UP)
-            real = request < tl.num_programs(0)
-            of_each = tl.load(unit_starts + request.to(tl.int64) * (M + 1) + M, mask=real, other=0)
-            of_each = tl.cdiv(of_each, FURTHER_UNITS)
+            of_each = tl.load(
+                unit_starts + request.to(tl.int64) * (M + 1) + M,
+                mask=request < tl.num_programs(0),
+                other=0,
+            )
             ends = tl.cumsum(of_each, 0)
-            blocks = tl.sum(of_each)
-        for block in range(begin, blocks, step):
+            units = tl.sum(of_each)
+        for number_of_all in range(begin, units, step):
             own = b
-            of_own = block
+            unit = number_of_all
             if FIND == 0:
-                passed_by = ends <= block
+                passed_by = ends <= number_of_all
                 own = tl.sum(passed_by.to(tl.int32)).to(tl.int64)
-                of_own = block - tl.sum(tl.where(passed_by, of_each, 0))
+                unit -= tl.sum(tl.where(passed_by, of_each, 0))
             starts = unit_starts + own * (M + 1)
-            unit = of_own * FURTHER_UNITS + tl.arange(0, FURTHER_UNITS)
-            there = unit < tl.load(starts + M)
-            m = beam_of(starts, unit, M, FURTHER_UNITS, BEAM_BLOCK)
-            tl.store(unit_beam + own * UNIT_CAPACITY + unit, m, mask=there)
-            before = tl.load(starts + m, mask=there, other=0)
+            beam = beam_of(starts, unit, M, BEAM_BLOCK)
+            passed = SLOTS + (unit - tl.load(starts + beam)) * FURTHER
+            tl.store(unit_beam + own * UNIT_CAPACITY + unit, beam)
             units_at = own * (M + UNIT_CAPACITY) + M
             slots_at = own * CAPACITY + M * SLOTS
+            one = tl.zeros((1,), tl.int32)
             _score(
                 rows, tokens, token_bits, bitmaps, ranks, rank_mask, words, rank_words, degrees,
                 first_entry, hidden, head, bias, logits, has_bias, slot_ids + slots_at,
                 slot_scores + slots_at, unit_peak + units_at, unit_sum + units_at,
-                unit_best + units_at, own, m, there, SLOTS + (unit - before) * FURTHER,
-                of_own * FURTHER_UNITS, M, V, D, part_starts, has_parts, segment_numbers, segments,
-                index, matcher_rows, asks, bits, bit_words, counts, table_starts, tables, mode,
-                leaf_starts, leaves, leaf_first, leaf_end, has_sets, batch, over_kept, DENSE,
-                FURTHER_UNITS, FURTHER, EVEN, BLOCK_K, HAS_LOGITS, TARGETED,
+                unit_best + units_at, own, beam + one, one == 0, passed + one, unit, M, V, D,
+                part_starts, has_parts, segment_numbers, segments, index, matcher_rows, asks, bits,
+                bit_words, counts, table_starts, tables, mode, leaf_starts, leaves, leaf_first,
+                leaf_end, has_sets, batch, over_kept, DENSE, 1, FURTHER, EVEN, BLOCK_K, HAS_LOGITS,
+                TARGETED,
             )  # fmt: skip

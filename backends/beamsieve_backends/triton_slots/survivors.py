@@ -84,35 +84,27 @@ def _unit_keys(scores, tops, log_sums, unit_best, unit_beam, unit, n, M):
 
 
 @triton.jit
-def _threshold_of_units(
-    scores, tops, log_sums, unit_best, unit_beam, unit_keys, n, M, k, slack, CHUNK: tl.constexpr
-):
-    """An int32 key that the largest of at least ``k`` units reach; of about ``k + slack`` if ties
-    allow. Below all that live, if fewer do. What one program does not hold lies in ``unit_keys``.
-    """
-    lane = tl.arange(0, CHUNK)
-    held = _unit_keys(scores, tops, log_sums, unit_best, unit_beam, lane, n, M)
+def _threshold_of_units(held, unit_keys, n, k, slack, CHUNK: tl.constexpr):
+    """As ``ordering.threshold_held``, of n keys of which CHUNK are ``held`` and the others lie in
+    ``unit_keys``: what at least ``k`` of them reach; below all that live, if fewer do."""
     if n <= CHUNK:
         tau, _ = threshold_held(held, k, slack)
     else:
+        lane = tl.arange(0, CHUNK)
         reached = tl.sum((held > DEAD).to(tl.int32))
         low = tl.min(tl.where(held > DEAD, held, 2147483647)).to(tl.int64)
         high = tl.max(held).to(tl.int64) + 1
         for begin in range(CHUNK, n, CHUNK):
-            unit = begin + lane
-            part = _unit_keys(scores, tops, log_sums, unit_best, unit_beam, unit, n, M)
-            tl.store(unit_keys + unit, part, mask=unit < n)
+            part = tl.load(unit_keys + begin + lane, mask=begin + lane < n, other=LOWEST)
             reached += tl.sum((part > DEAD).to(tl.int32))
             low = tl.minimum(low, tl.min(tl.where(part > DEAD, part, 2147483647)).to(tl.int64))
             high = tl.maximum(high, tl.max(part).to(tl.int64) + 1)
-        tl.debug_barrier()
         low = tl.where(reached < k, DEAD + 1, low)
         while (reached > k + slack) & (high - low > 1):
             middle = low + (high - low) // 2
             count = tl.sum((held >= middle.to(tl.int32)).to(tl.int32))
             for begin in range(CHUNK, n, CHUNK):
-                unit = begin + lane
-                part = tl.load(unit_keys + unit, mask=unit < n, other=LOWEST)
+                part = tl.load(unit_keys + begin + lane, mask=begin + lane < n, other=LOWEST)
                 count += tl.sum((part >= middle.to(tl.int32)).to(tl.int32))
             enough = count >= k
             low = tl.where(enough, middle, low)
@@ -130,40 +122,37 @@ def _by_units(
 ):  # fmt: skip
     """The candidates that reach the threshold of the units; returns how many they are."""
     lane = tl.arange(0, CHUNK)
-    further = tl.load(unit_starts + M)
+    n = M + tl.load(unit_starts + M)
+    held = _unit_keys(scores, tops, log_sums, unit_best, unit_beam, lane, n, M)
+    for begin in range(CHUNK, n, CHUNK):
+        unit = begin + lane
+        part = _unit_keys(scores, tops, log_sums, unit_best, unit_beam, unit, n, M)
+        tl.store(unit_keys + unit, part, mask=unit < n)
+    tl.debug_barrier()
     tau = tl.full((), DEAD + 1, tl.int32)
     if has_bonus + has_nudge == 0:  # else the largest logit says nothing of the largest key
-        tau = _threshold_of_units(
-            scores, tops, log_sums, unit_best, unit_beam, unit_keys, M + further, M, W, SLACK,
-            CHUNK,
-        )  # fmt: skip
-    kept = 0
-    for begin in range(0, M * SLOTS, CHUNK):
-        slot = begin + lane
-        there = slot < M * SLOTS
-        key, total, identity = _keys_of_slots(
-            scores, tops, log_sums, slot_ids, slot_scores, bonus, nudge, slot, there, beams_at, V,
-            has_bonus, has_nudge,
-        )  # fmt: skip
-        keep = there & (ordered(key) >= tau)
-        kept = _append(
-            candidates, candidate_scores, candidate_slots, key, total, identity, slot, keep, kept,
-            has_nudge,
-        )  # fmt: skip
-    listed = 0
-    for begin in range(0, further, CHUNK):
-        unit = M + begin + lane
-        key = _unit_keys(scores, tops, log_sums, unit_best, unit_beam, unit, M + further, M)
-        passes = (unit < M + further) & ((key >= tau) | (has_bonus + has_nudge != 0))
-        flag = passes.to(tl.int32)
-        tl.store(unit_list + listed + tl.cumsum(flag, 0) - flag, begin + lane, mask=passes)
+        tau = _threshold_of_units(held, unit_keys, n, W, SLACK, CHUNK)
+    flag = ((lane >= M) & (held >= tau)).to(tl.int32)
+    tl.store(unit_list + tl.cumsum(flag, 0) - flag, lane - M, mask=flag > 0)
+    listed = tl.sum(flag)
+    for begin in range(CHUNK, n, CHUNK):
+        unit = begin + lane
+        part = tl.load(unit_keys + unit, mask=unit < n, other=LOWEST)
+        flag = ((unit >= M) & (part >= tau)).to(tl.int32)
+        tl.store(unit_list + listed + tl.cumsum(flag, 0) - flag, unit - M, mask=flag > 0)
         listed += tl.sum(flag)
     tl.debug_barrier()
-    for begin in range(0, listed * FURTHER, CHUNK):
-        i = begin + lane
+    kept = 0
+    own = tl.cdiv(M * SLOTS, CHUNK) * CHUNK
+    for begin in range(0, own + listed * FURTHER, CHUNK):
+        # All beams' own slots, then those of the listed units.
+        i = begin - own + lane
         there = i < listed * FURTHER
-        unit = tl.load(unit_list + i // FURTHER, mask=there, other=0)
+        unit = tl.load(unit_list + i // FURTHER, mask=there & (begin >= own), other=0)
         slot = M * SLOTS + unit * FURTHER + i % FURTHER
+        if begin < own:
+            slot = begin + lane
+            there = slot < M * SLOTS
         key, total, identity = _keys_of_slots(
             scores, tops, log_sums, slot_ids, slot_scores, bonus, nudge, slot, there, beams_at, V,
             has_bonus, has_nudge,

@@ -32,6 +32,8 @@ def count_units(
         first_entry: out, int64 [B, M]; a finished beam's leaf.
         degrees: out, int32 [B, M]; how many valid tokens a beam has; DONE if it is finished.
         unit_starts: out, int32 [B, M + 1]; the further units of the beams before each, and of all.
+
+    Returns ``(row, live, done)``, each [BEAMS_UP]: a row, and whether its tokens may follow.
     """
     m = tl.arange(0, BEAMS_UP)
     inside = m < M
@@ -48,17 +50,18 @@ def count_units(
     tl.store(degrees + b * M + m, tl.where(done, DONE, degree), mask=inside)
     tl.store(unit_starts + b * (M + 1) + m, ends - further, mask=inside)
     tl.store(unit_starts + b * (M + 1) + M, tl.sum(further))
+    return row, live, done
 
 
 @triton.jit
-def beam_of(unit_starts, unit, M, UNITS: tl.constexpr, BLOCK: tl.constexpr):
-    """int32 [UNITS]: the beam that each of a request's further units is of."""
-    found = tl.zeros((UNITS,), tl.int32)
+def beam_of(unit_starts, unit, M, BLOCK: tl.constexpr):
+    """int32: the beam that one of a request's further units is of."""
+    found = 0
     for begin in range(0, M, BLOCK):
         m = begin + tl.arange(0, BLOCK)
         end = tl.load(unit_starts + 1 + m, mask=m < M, other=2147483647)
-        found += tl.sum((end[None, :] <= unit[:, None]).to(tl.int32), 1)
-    return tl.minimum(found, M - 1)
+        found += tl.sum((end <= unit).to(tl.int32))
+    return found
 
 
 @triton.jit

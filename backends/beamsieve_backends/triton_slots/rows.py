@@ -1,0 +1,144 @@
+"""Selective projection where beams share rows: each row's part of the head is read once.
+
+A table of few rows meets more beams than rows, in one request or in several. So the beams of a row
+are linked in a list, and one program scores some of the row's tokens for all of them while their
+head rows are in its registers: what is read follows the rows that were met, not the beams.
+"""
+
+# Kernels are written in Triton's language, whose values have no Python types.
+# mypy: disable-error-code="no-untyped-def,no-untyped-call,untyped-decorator,no-any-return"
+from __future__ import annotations
+
+import triton
+import triton.language as tl
+
+from beamsieve_backends.triton_slots.lookup import row_bounds
+from beamsieve_backends.triton_slots.slots import EMPTY, FINISHED, write_units
+from beamsieve_backends.triton_slots.units import count_units, tokens_of
+
+NOBODY = tl.constexpr(-1)
+"""The end of a list."""
+
+
+@triton.jit(do_not_specialize=["start_kind", "start_shift", "start_gap", "M", "CAPACITY",
+                               "UNIT_CAPACITY"])  # fmt: skip
+def link_rows(
+    rows, finished,
+    start_array, start_bits, start_exceptions, start_kind, start_shift, start_gap,
+    first_entry, degrees, unit_starts, first_of_row, next_of_row, slot_ids, slot_scores, unit_peak,
+    unit_sum, unit_best, M, CAPACITY, UNIT_CAPACITY,
+    SLOTS: tl.constexpr, FURTHER: tl.constexpr, BEAMS_UP: tl.constexpr, PDL: tl.constexpr,
+):  # fmt: skip
+    """:func:`units.count_units`, one program per request, and lists of the beams of each row.
+
+    Args:
+        first_of_row: in and out, int32 [rows], NOBODY before; ``b * M + m`` of one of its beams.
+        next_of_row: out, int32 [B * M]; another beam of the same row, or NOBODY. The order is any.
+        slot_ids … unit_best: as ``slots.score_slots`` has them; written where a beam has no tokens.
+    """
+    if PDL:
+        tl.extra.cuda.gdc_wait()
+        tl.extra.cuda.gdc_launch_dependents()
+    b = tl.program_id(0).to(tl.int64)
+    row, live, done = count_units(
+        rows, finished, start_array, start_bits, start_exceptions, start_kind, start_shift,
+        start_gap, first_entry, degrees, unit_starts, b, M, SLOTS, FURTHER, BEAMS_UP,
+    )  # fmt: skip
+    m = tl.arange(0, BEAMS_UP)
+    beam = (b * M + m).to(tl.int32)
+    following = tl.atomic_xchg(first_of_row + row, beam, mask=live, sem="relaxed")
+    tl.store(next_of_row + beam, following, mask=live)
+    alone = (m < M) & (live == 0)
+    if tl.max(alone.to(tl.int32), 0) != 0:
+        unit = b * (M + UNIT_CAPACITY) + m
+        peak = tl.where(done, 0.0, float("-inf"))
+        tl.store(unit_peak + unit, peak, mask=alone)
+        tl.store(unit_sum + unit, tl.where(done, 1.0, 0.0), mask=alone)
+        tl.store(unit_best + unit, peak, mask=alone)
+        slot = tl.arange(0, SLOTS)
+        at = b * CAPACITY + m[:, None] * SLOTS + slot[None, :]
+        ends = done[:, None] & (slot == 0)[None, :]
+        tl.store(slot_ids + at, tl.where(ends, -m[:, None] + FINISHED, EMPTY), mask=alone[:, None])
+        tl.store(slot_scores + at, tl.where(ends, 0.0, float("-inf")), mask=alone[:, None])
+
+
+@triton.jit(do_not_specialize=[
+    "start_kind", "start_shift", "start_gap", "token_bits", "rank_mask", "words", "rank_words",
+    "has_bias", "M", "V", "CAPACITY", "UNIT_CAPACITY", "has_parts", "segments", "bit_words",
+    "has_sets", "batch", "over_kept",
+])  # fmt: skip
+def score_rows(
+    start_array, start_bits, start_exceptions, start_kind, start_shift, start_gap,
+    tokens, token_bits, bitmaps, ranks, rank_mask, words, rank_words,
+    hidden, head, bias, has_bias, unit_starts, first_of_row, next_of_row, unit_beam,
+    slot_ids, slot_scores, unit_peak, unit_sum, unit_best, M, V, D, CAPACITY, UNIT_CAPACITY,
+    part_starts, has_parts, segment_numbers, segments, index, matcher_rows,
+    asks, bits, bit_words, counts, table_starts, tables, mode, leaf_starts, leaves, leaf_first,
+    leaf_end, has_sets, batch,
+    over_kept,
+    DENSE: tl.constexpr, SLOTS: tl.constexpr, EVEN: tl.constexpr, BLOCK_K: tl.constexpr,
+    TARGETED: tl.constexpr, PDL: tl.constexpr,
+):  # fmt: skip
+    """As ``slots.score_slots``, for all beams of a row: program (r, i) takes every so many-th unit
+    of row r's tokens, from the i-th on. Own and further units both have SLOTS slots, and BLOCK_K
+    holds a whole hidden state."""
+    if PDL:
+        tl.extra.cuda.gdc_wait()
+        tl.extra.cuda.gdc_launch_dependents()
+    leader = tl.load(first_of_row + tl.program_id(0))
+    if leader != NOBODY:
+        row = tl.program_id(0).to(tl.int64) + tl.zeros((1,), tl.int64)
+        start, end = row_bounds(
+            start_array, start_bits, start_exceptions, start_kind, start_shift, start_gap, row,
+            row >= 0,
+        )  # fmt: skip
+        degree = tl.sum((end - start).to(tl.int32))
+        k = tl.arange(0, BLOCK_K)
+        inside = k < D
+        slot = tl.arange(0, SLOTS)
+        n = tl.maximum(tl.cdiv(degree, SLOTS), 1)
+        for number in range(tl.program_id(1), n, tl.num_programs(1)):
+            rank = number * SLOTS + slot[None, :]
+            real = rank < degree
+            token = tokens_of(
+                tokens, token_bits, bitmaps, ranks, rank_mask, words, rank_words, row, start, rank,
+                real, DENSE,
+            )  # fmt: skip
+            there = real[:, :, None]
+            if EVEN == 0:
+                there = there & inside[None, None, :]
+            at_head = token.to(tl.int64) * D
+            w = tl.load(head + at_head[:, :, None] + k[None, None, :], mask=there, other=0.0)
+            added = tl.zeros((1, SLOTS), tl.float32)
+            if has_bias != 0:
+                added = tl.load(bias + token, mask=real, other=0.0)
+            beam = leader
+            while beam != NOBODY:
+                following = tl.load(next_of_row + beam)
+                b = (beam // M).to(tl.int64)
+                m = beam % M + tl.zeros((1,), tl.int32)
+                own = tl.zeros((1,), tl.int32) + beam
+                h = tl.load(
+                    hidden + own.to(tl.int64)[:, None] * D + k[None, :], mask=inside[None, :],
+                    other=0.0,
+                )  # fmt: skip
+                logit = tl.zeros((1, SLOTS), tl.float32)
+                logit += tl.sum(h.to(tl.float32)[:, None, :] * w.to(tl.float32), 2)
+                if has_bias != 0:
+                    logit += added
+                unit = m
+                if number > 0:
+                    before = tl.load(unit_starts + b * (M + 1) + m) + number - 1
+                    tl.store(unit_beam + b * UNIT_CAPACITY + before, m)
+                    unit = M + before
+                units_at = b * (M + UNIT_CAPACITY)
+                slots_at = b * CAPACITY
+                write_units(
+                    slot_ids + slots_at, slot_scores + slots_at, unit_peak + units_at,
+                    unit_sum + units_at, unit_best + units_at, b, m, m >= 0, unit, token, logit,
+                    start[:, None] + rank.to(tl.int64), real, real & (rank < 0), V,
+                    part_starts, has_parts, segment_numbers, segments, index, matcher_rows, asks,
+                    bits, bit_words, counts, table_starts, tables, mode, leaf_starts, leaves,
+                    leaf_first, leaf_end, has_sets, batch, over_kept, SLOTS, TARGETED,
+                )  # fmt: skip
+                beam = following
