@@ -20,7 +20,7 @@ from beamsieve_bench.catalogs import MANY, many_sids
 from beamsieve_bench.decoder import Decoder
 
 DECODERS = 8
-_LEFT_BYTES = 6 << 20
+_LEFT_BYTES = 12 << 20
 
 
 class Memory:
@@ -60,10 +60,18 @@ class Memory:
         free, whole = torch.cuda.mem_get_info(self._device)
         return whole - free
 
-    def filled(self) -> torch.Tensor:
-        """What leaves the driver next to nothing."""
-        free, _ = torch.cuda.mem_get_info(self._device)
-        return torch.empty(free - _LEFT_BYTES, dtype=torch.uint8, device=self._device)
+    def filled(self) -> list[torch.Tensor]:
+        """What leaves the driver next to nothing: not all that is free can be had in one piece."""
+        taken: list[torch.Tensor] = []
+        size = torch.cuda.mem_get_info(self._device)[0]
+        while size > _LEFT_BYTES:
+            try:
+                taken.append(torch.empty(size, dtype=torch.uint8, device=self._device))
+            except torch.OutOfMemoryError:
+                size -= max(size // 64, _LEFT_BYTES)
+            else:
+                size = min(size, torch.cuda.mem_get_info(self._device)[0])
+        return taken
 
 
 def measure_swaps(

@@ -17,7 +17,7 @@ from safetensors.numpy import save_file
 
 from beamsieve.catalog import Catalog
 from beamsieve.errors import IndexFileError, InputError
-from beamsieve.index import Index, files
+from beamsieve.index import Index, checksums, files
 
 SIDS = [[0, 3, -1], [0, 1, 2], [5, 0, 0], [5, 0, 0], [7, -1, -1], [5, 0, 70], [5, 0, 1]]
 ITEMS = ["ä", "b", "c", "d", "e", "f", "b"]
@@ -345,7 +345,7 @@ def test_what_is_no_path_is_refused(index: Index) -> None:
 
 
 def test_a_large_array_is_checked_piece_by_piece(tmp_path, monkeypatch):
-    monkeypatch.setattr(files, "_PIECE_BYTES", 64)
+    monkeypatch.setattr(checksums, "_PIECE_BYTES", 64)
     array = np.arange(100)
     path = tmp_path / "large.safetensors"
     files.write_file(path, {}, {"numbers": array})

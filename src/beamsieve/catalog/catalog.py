@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Iterable, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
@@ -16,7 +15,12 @@ from beamsieve.catalog.batch import Batch, Columns
 from beamsieve.catalog.given import ids_of_rows
 from beamsieve.catalog.items import ItemIds, as_titles, distinct
 from beamsieve.catalog.matrix import read_rows
-from beamsieve.catalog.order import SidOrder
+from beamsieve.catalog.of_items import (
+    each_pair_once,
+    row_numbers,
+    sets_of_items,
+    warn_of_unreachable,
+)
 from beamsieve.catalog.readers import Format, open_source
 from beamsieve.catalog.report import CatalogReport, report_on
 from beamsieve.catalog.rows import Rows
@@ -24,7 +28,7 @@ from beamsieve.catalog.sorting import sort_sids
 from beamsieve.catalog.validate import OnError, Progress, Rejects
 from beamsieve.errors import CatalogError
 from beamsieve.targeting.attributes import Attribute, lay_out
-from beamsieve.targeting.rules import CatalogRules, RuleReader, UnreachableItemWarning
+from beamsieve.targeting.rules import CatalogRules, RuleReader
 
 
 class Catalog:
@@ -72,7 +76,7 @@ class Catalog:
             threads,
             lambda done, total: report("sorting", done, total),
         )
-        self.order, self.duplicates = _each_pair_once(order, row_items)
+        self.order, self.duplicates = each_pair_once(order, row_items)
         self.rejected = dict(rejects.reasons)
 
     @classmethod
@@ -209,10 +213,10 @@ class Catalog:
             titles = titles.take(pa.array(np.unique(row_items, return_index=True)[1]))
         rules = None
         if reader.layout.attributes:
-            items = items or _row_numbers(len(columns.sids))
-            sets = _sets_of_items(columns.rule_sets, row_items, items.values, rejects.source)
+            items = items or row_numbers(len(columns.sids))
+            sets = sets_of_items(columns.rule_sets, row_items, items.values, rejects.source)
             rules = CatalogRules(reader.layout, sets, tuple(one.sets for one in reader.sets))
-            _warn_of_unreachable(rules, items.values, rejects.source)
+            warn_of_unreachable(rules, items.values, rejects.source)
         return cls(columns, items, row_items, end_token, titles, rules, rejects, threads, progress)
 
     def __len__(self) -> int:
@@ -227,7 +231,7 @@ class Catalog:
     @cached_property
     def items(self) -> ItemIds:
         """The distinct items, in order of first appearance."""
-        return _row_numbers(len(self)) if self.item_ids is None else self.item_ids
+        return row_numbers(len(self)) if self.item_ids is None else self.item_ids
 
     @property
     def item_count(self) -> int:
@@ -265,51 +269,3 @@ class Catalog:
         lengths = (self.sids >= 0).sum(axis=1)
         coded[np.arange(len(self)), lengths] = ends[lengths]
         return coded
-
-
-def _row_numbers(count: int) -> ItemIds:
-    return ItemIds.numbered(np.arange(count))
-
-
-def _sets_of_items(
-    row_sets: NDArray[np.int32], row_items: NDArray[np.int64] | None, ids: pa.Array, source: str
-) -> NDArray[np.int32]:
-    """The rules of every item, on which all its rows must agree."""
-    if row_items is None:
-        return row_sets
-    sets = row_sets[np.unique(row_items, return_index=True)[1]]
-    differs = np.flatnonzero((sets[row_items] != row_sets).any(axis=1))
-    if len(differs):
-        raise CatalogError(
-            f"{source}: the rows of item {ids[int(row_items[differs[0]])].as_py()!r} give it "
-            "different rules; give every row of an item the same."
-        )
-    return sets
-
-
-def _warn_of_unreachable(rules: CatalogRules, ids: pa.Array, source: str) -> None:
-    found = rules.unreachable()
-    if len(found):
-        warnings.warn(
-            f"{source}: {len(found)} items have a rule that accepts nothing, so no targeted "
-            f"request can find them; the first is {ids[int(found[0])].as_py()!r}.",
-            UnreachableItemWarning,
-            stacklevel=4,
-        )
-
-
-def _each_pair_once(order: SidOrder, row_items: NDArray[np.int64] | None) -> tuple[SidOrder, int]:
-    """Keep the first of equal (item, semantic ID) rows; also, how many were dropped."""
-    if row_items is None:
-        return order, 0
-    shared = order.difference >= order.length
-    if not shared.any():
-        return order, 0
-    shared[:-1] |= shared[1:]
-    places = np.flatnonzero(shared)
-    leaf = order.leaf_of_row()[places]
-    item = row_items[order.rows[places]]
-    by_pair = np.lexsort((item, leaf))
-    again = (leaf[by_pair][1:] == leaf[by_pair][:-1]) & (item[by_pair][1:] == item[by_pair][:-1])
-    dropped = places[by_pair[1:][again]]
-    return (order.without(dropped), len(dropped)) if len(dropped) else (order, 0)

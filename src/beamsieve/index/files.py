@@ -13,27 +13,25 @@ import json
 import mmap as memory_map
 import os
 import struct
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
-import xxhash
 from numpy.typing import NDArray
 from safetensors import SafetensorError, safe_open
 from safetensors.numpy import save_file
 
-from beamsieve import parallel
 from beamsieve.aside import written_aside
 from beamsieve.catalog.validate import Progress
 from beamsieve.errors import IndexFileError
+from beamsieve.index.checksums import array_checksums, header_checksum
 
 KEY = "beamsieve-index"
 VERSION = 3
 _LENGTH_BYTES = 8
-_PIECE_BYTES = 16 << 20
 _DTYPES = {
     "I8": np.int8,
     "U8": np.uint8,
@@ -77,9 +75,9 @@ def write_file(
     about = {
         "version": VERSION,
         "index": description,
-        "checksums": _checksums(plain),
+        "checksums": array_checksums(plain),
     }
-    about["checksum"] = _header_checksum(about, plain)
+    about["checksum"] = header_checksum(about, plain)
     report("writing the index", 1, 2)
     try:
         with written_aside(target) as aside:
@@ -127,7 +125,7 @@ def read_file(
     except (SafetensorError, OSError) as error:
         raise IndexFileError(f"{path}: damaged: {error}; copy or build it again.") from error
     arrays = {name: _array(path, content, start, tensor) for name, tensor in header.items()}
-    if about.get("checksum") != _header_checksum(about, arrays):
+    if about.get("checksum") != header_checksum(about, arrays):
         raise _altered_header(path)
     if verify:
         _verify(path, arrays, about["checksums"], progress)
@@ -259,7 +257,7 @@ def _verify(
         if progress is not None:
             progress("verifying the index", done, total)
 
-    for name, found in _checksums(arrays, report).items():
+    for name, found in array_checksums(arrays, report).items():
         if checksums.get(name) != found:
             raise IndexFileError(
                 f"{path}: array {name} was altered; copy or build the index again."
@@ -276,38 +274,3 @@ def _check_texts(path: str | Path, arrays: Mapping[str, NDArray[Any]]) -> None:
             raise IndexFileError(
                 f"{path}: array {name} was altered; copy or build the index again."
             )
-
-
-def _checksums(
-    arrays: Mapping[str, NDArray[Any]], done: Callable[[int, int], None] | None = None
-) -> dict[str, str]:
-    """The checksum of every array, in the order of names."""
-    names = sorted(arrays)
-    pieces = [
-        (name, *piece)
-        for name in names
-        for piece in parallel.pieces(arrays[name].nbytes, _PIECE_BYTES) or [(0, 0)]
-    ]
-
-    def digest(piece: tuple[str, int, int]) -> bytes:
-        name, first, last = piece
-        return bytes(xxhash.xxh3_128_digest(_bytes(arrays[name])[first:last]))
-
-    parts: dict[str, list[bytes]] = {name: [] for name in names}
-    for (name, _, _), one in zip(pieces, parallel.run(digest, pieces, None, done), strict=True):
-        parts[name].append(one)
-    return {
-        name: own[0].hex() if len(own) == 1 else xxhash.xxh3_128_hexdigest(b"".join(own))
-        for name, own in parts.items()
-    }
-
-
-def _header_checksum(about: Mapping[str, Any], arrays: Mapping[str, NDArray[Any]]) -> str:
-    """A checksum of everything in the header but itself."""
-    own = {key: value for key, value in about.items() if key != "checksum"}
-    shapes = {name: [str(array.dtype), *array.shape] for name, array in arrays.items()}
-    return str(xxhash.xxh3_128_hexdigest(json.dumps([own, shapes], sort_keys=True).encode()))
-
-
-def _bytes(array: NDArray[Any]) -> memoryview:
-    return array.reshape(-1).view(np.uint8).data
