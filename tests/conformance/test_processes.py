@@ -22,7 +22,7 @@ def test_two_processes_count_as_one_does(tmp_path: Path, capfd: Capture) -> None
         assert run("reference", record=path, processes=processes, **RUN) == 0  # type: ignore[arg-type]
         records.append(json.loads(path.read_text()))
     assert records[0] == records[1]
-    assert records[0]["runs"]["reference"]["counts"]["passed"] == 10
+    assert records[0]["runs"]["reference"]["counts"]["passed"] >= 10
     assert "dtype: float16" in capfd.readouterr().out
 
 

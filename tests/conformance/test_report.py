@@ -224,7 +224,7 @@ def test_a_record_holds_device_versions_counts_and_hashes(site: Path, tmp_path: 
     found = record["runs"]["recorded"]
     assert found["device"] == "cpu"
     assert {"beamsieve", "python", "numpy"} <= set(found["versions"])
-    assert found["counts"]["passed"] == 10
+    assert found["counts"]["passed"] >= 10
     assert found["counts"]["failed"] == 0
     assert found["capabilities"]["every backend"]["passed"] >= 5
     assert len(found["kernels"]["__init__.py"]) == 64

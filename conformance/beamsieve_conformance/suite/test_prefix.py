@@ -84,3 +84,16 @@ def test_a_short_semantic_id_as_prefix_is_finished_and_competes(subject: Subject
     for real in (2, 2):
         beams = trial.step(beams, 2, trial.logits(beams, 0.0))
         assert trial.host(beams).count.tolist() == [1, real, 1]
+
+
+@pytest.mark.needs("variable length")
+def test_without_its_end_token_a_semantic_id_is_a_prefix_that_goes_on(subject: Subject) -> None:
+    # Behind two tokens the end token is 5, one past the third level's codebook.
+    trial = Trial(subject, World.of([(1, 2), (1, 2, 3), (4,)], 5, end_token=True))
+    beams = trial.begin(2, prefix=[(1, 2), (4, 5)])
+    assert trial.host(beams).finished[:, 0].tolist() == [False, True]
+    beams = trial.step(beams, 3, trial.logits(beams, 0.0))
+    held = trial.host(beams)
+    assert held.count.tolist() == [2, 1]
+    assert held.tokens[0, :2].tolist() == [[1, 2, 3], [1, 2, 5]]
+    assert held.finished[:, :2].tolist() == [[False, True], [True, False]]
