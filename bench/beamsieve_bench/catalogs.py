@@ -40,7 +40,8 @@ class Workload(NamedTuple):
         """Why such a catalog is not made, with the limit; empty where it can be."""
         if self.vocabulary > MOST_TOKENS:
             return f"{self.vocabulary:,} tokens a level are above the {MOST_TOKENS:,} that are made"
-        if self.vocabulary**self.length >= 1 << 63:
+        levels = min(self.length, 63)  # which are too many for two tokens, and soon computed
+        if self.vocabulary**levels >= 1 << 63:
             return f"{self.vocabulary:,} tokens to the power of {self.length} are not below 2**63"
         memory = _memory()
         most = memory // int(_SPARE * 8 * (self.length + _COLUMNS))

@@ -322,6 +322,7 @@ def test_an_index_of_the_users_own_with_short_semantic_ids(suite, tmp_path):
         ("--workloads skewed:100000000000000x30000x4", "100,000,000,000,000 semantic IDs are more"),
         ("--workloads uniform:9x3000000x2", "3,000,000 tokens a level are above the 1,048,576"),
         ("--workloads hub:9x8192x5", "not below 2**63"),
+        ("--workloads hub:9x2x999999999999", "not below 2**63"),
         ("--backends nothing", "nothing"),
     ],
 )
