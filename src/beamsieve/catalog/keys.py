@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from beamsieve import parallel
 
 WORD = 64
+_SIDE_BY_SIDE = 1024
 
 
 @dataclass(frozen=True)
@@ -28,11 +29,11 @@ class TokenRanges:
         def ends(rows: tuple[int, int]) -> list[tuple[int, int]]:
             found: list[tuple[int, int]] = []
             for first, last in parallel.blocks(*rows):
-                block = [(int(column.min()), int(column.max())) for column in sids[first:last].T]
+                block = _ends(sids[first:last])
                 found = _joined(found, block) if found else block
             return found
 
-        tasks = parallel.pieces(len(sids), 1 << 20)
+        tasks = parallel.pieces(len(sids), 1 << 18)
         whole: list[tuple[int, int]] = []
         for part in parallel.run(ends, tasks, threads):
             whole = _joined(whole, part) if whole else part
@@ -50,6 +51,18 @@ class TokenRanges:
                 lowest[level] = min(lowest[level], low)
                 highest[level] = max(highest[level], high)
         return cls(tuple(lowest), tuple(highest))
+
+
+def _ends(sids: NDArray[np.integer]) -> list[tuple[int, int]]:
+    """Of one block."""
+    count, length = sids.shape
+    sides = count // _SIDE_BY_SIDE
+    if sides and sids.flags.c_contiguous:
+        # Many rows as one long row: the least and the largest of columns that lie side by side.
+        whole = sids[: sides * _SIDE_BY_SIDE].reshape(sides, _SIDE_BY_SIDE * length)
+        ends = [end(axis=0).reshape(_SIDE_BY_SIDE, length) for end in (whole.min, whole.max)]
+        sids = np.concatenate([*ends, sids[sides * _SIDE_BY_SIDE :]])
+    return list(zip(sids.min(axis=0).tolist(), sids.max(axis=0).tolist(), strict=True))
 
 
 def _joined(one: list[tuple[int, int]], other: list[tuple[int, int]]) -> list[tuple[int, int]]:
@@ -96,11 +109,13 @@ class Coding:
         keys = np.empty(len(sids), np.uint64) if out is None else out
         for first, last in parallel.blocks(0, len(sids)):
             key = keys[first:last]
-            key[:] = 0
             for level, bits in enumerate(self.bits):
                 token = sids[first:last, level]
                 if self.offset:
                     token = token + 1
+                if level == 0:
+                    np.copyto(key, token, casting="unsafe")
+                    continue
                 np.left_shift(key, np.uint64(bits), out=key)
                 np.bitwise_or(key, token, out=key, casting="unsafe", dtype=np.uint64)
         return keys

@@ -6,14 +6,17 @@ Everything that the index and the report need follows from these two, so a catal
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 from numpy.typing import NDArray
 
 from beamsieve import parallel
 from beamsieve.catalog.keys import WORD
+
+Codes = Callable[[int, "NDArray[np.int64] | None"], "NDArray[np.unsignedinteger]"]
 
 
 @dataclass(frozen=True)
@@ -22,12 +25,13 @@ class Block:
 
     Attributes:
         start, stop: which rows.
-        codes: per level, unsigned integers [n]: the tokens, plus 1 in padded orders.
+        codes: of a level (from 0) and of rows (int64, from the run's own first one; None for all),
+            unsigned integers: the tokens, plus 1 in padded orders.
     """
 
     start: int
     stop: int
-    codes: tuple[NDArray[np.unsignedinteger], ...]
+    codes: Codes
 
 
 class SidOrder(ABC):
@@ -88,8 +92,8 @@ class SidOrder(ABC):
         found = np.empty((len(self), self.length), np.int32)
         for part in self.parts:
             for block in self.blocks(*part):
-                for level, codes in enumerate(block.codes):
-                    found[block.start : block.stop, level] = codes
+                for level in range(self.length):
+                    found[block.start : block.stop, level] = block.codes(level, None)
         if self.padded:
             found -= 1
         return found
@@ -116,11 +120,16 @@ class WideOrder(SidOrder):
     def blocks(self, start: int, stop: int) -> Iterator[Block]:
         """One part, block by block."""
         for first, last in parallel.blocks(start, stop):
-            sids = self._sids[first:last]
-            if self.padded:
-                sids = sids + np.int32(1)
-            codes = tuple(np.ascontiguousarray(column).view(np.uint32) for column in sids.T)
-            yield Block(first, last, codes)
+            yield Block(first, last, partial(self._codes, self._sids[first:last]))
+
+    def _codes(
+        self, sids: NDArray[np.int32], level: int, rows: NDArray[np.int64] | None
+    ) -> NDArray[np.uint32]:
+        column = sids[:, level]
+        column = np.ascontiguousarray(column) if rows is None else column[rows]
+        if self.padded:
+            column = column + np.int32(1)
+        return column.view(np.uint32)
 
     def rows_of(self, start: int, stop: int) -> NDArray[np.int64]:
         """The catalog's rows at these places."""

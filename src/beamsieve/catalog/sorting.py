@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Callable, Iterator
+from functools import partial
 
 import numpy as np
 from numpy.typing import NDArray
@@ -79,9 +80,12 @@ class PackedOrder(SidOrder):
     def blocks(self, start: int, stop: int) -> Iterator[Block]:
         """One part, block by block."""
         for first, last in parallel.blocks(start, stop):
-            keys = self._keys(first, last)
-            codes = tuple(self._coding.tokens(keys, level) for level in range(self.length))
-            yield Block(first, last, codes)
+            yield Block(first, last, partial(self._codes, self._keys(first, last)))
+
+    def _codes(
+        self, keys: NDArray[np.uint64], level: int, rows: NDArray[np.int64] | None
+    ) -> NDArray[np.uint64]:
+        return self._coding.tokens(keys if rows is None else keys.take(rows, mode="clip"), level)
 
     def rows_of(self, start: int, stop: int) -> NDArray[np.int64]:
         """The catalog's rows at these places."""
@@ -165,7 +169,9 @@ def _sorted_pieces(
             key |= np.arange(start + first, start + last, dtype=np.uint64)
         order = np.argsort(piece, kind="stable")
         np.take(keys, order, out=dealt[start:stop], mode="clip")
-        return np.bincount(piece, minlength=len(bases))
+        # bincount would keep the interpreter's lock from all other threads.
+        ends = np.searchsorted(piece.take(order, mode="clip"), np.arange(len(bases)), side="right")
+        return np.diff(ends, prepend=0)
 
     counts = np.array(
         parallel.run(deal, chunks, threads, lambda done, total: report(done, 3 * total))

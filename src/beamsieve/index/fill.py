@@ -80,12 +80,15 @@ class _Scan:
         if len(counts):
             self.widest = max(self.widest, int(counts.max()))
             self.gap |= int(counts.min()) == 0
-        for block in BLOCKS:
+        for block in reversed(BLOCKS):
             first, last = starts[::block], starts[block - 1 :: block]
             spans = last - first[: len(last)]
-            self.exceptional[block] += int(np.count_nonzero(spans >= SPAN))
+            found = int(np.count_nonzero(spans >= SPAN))
             if len(last) < len(first):
-                self.exceptional[block] += int(starts[-1] - first[-1] >= SPAN)
+                found += int(starts[-1] - first[-1] >= SPAN)
+            if not found:  # what is within such a block lies closer still
+                break
+            self.exceptional[block] += found
 
 
 def _scan(levels: Sequence[Level], threads: int | None) -> list[_Scan]:

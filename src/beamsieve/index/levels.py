@@ -107,8 +107,9 @@ def _count(order: SidOrder, start: int, stop: int) -> list[int]:
     counts = np.zeros(order.length + 2, np.int64)
     if not order.padded:
         for first, last in parallel.blocks(start, stop):
-            changes = np.bincount(order.difference[first:last], minlength=order.length + 1)
-            counts[1:-1] += np.cumsum(changes)[:-1]
+            difference = order.difference[first:last]
+            for depth in range(1, order.length + 1):
+                counts[depth] += np.count_nonzero(difference < depth)
         counts[-1] = counts[-2]
     else:
         for block in order.blocks(start, stop):
@@ -126,7 +127,7 @@ def _is_new(
     """bool [n]; where a prefix of ``depth`` tokens appears for the first time."""
     new = np.asarray(difference < depth)
     if order.padded:
-        new &= block.codes[depth - 1] > 0
+        new &= block.codes(depth - 1, None) > 0
     return new
 
 
@@ -137,9 +138,8 @@ def _fill(order: SidOrder, block: Block, tables: Sequence[Level], done: list[int
     found = [0]
     for depth, table in enumerate(tables, 1):
         new = _is_new(order, block, difference, depth)
-        codes = block.codes[depth - 1]
         count = int(np.count_nonzero(new))
-        tokens = codes if count == len(new) else codes[new]
+        tokens = block.codes(depth - 1, None if count == len(new) else np.flatnonzero(new))
         if order.padded:
             tokens = tokens - tokens.dtype.type(1)
         first = done[depth]

@@ -88,13 +88,19 @@ def _pack(tokens: NDArray[np.integer], bits: int) -> NDArray[np.uint32]:
         unit |= pairs[:, 0]
         width *= 2
     columns = np.ascontiguousarray(unit.reshape(count // WORD, -1).T.astype(np.uint64, copy=False))
-    packed = np.zeros((bits, count // WORD), np.uint64)
-    for number, column in enumerate(columns):
-        word, shift = divmod(number * width, WORD)
-        packed[word] |= column << np.uint64(shift)
-        if shift + width > WORD:
-            packed[word + 1] |= column >> np.uint64(WORD - shift)
-    return packed.T.ravel().view(np.uint32)
+    # Every word has a column that begins in it, as no column is longer than a word, perhaps a
+    # second one, and perhaps the end of one that began in the word before.
+    word, shift = np.divmod(np.arange(len(columns)) * width, WORD)
+    second = np.flatnonzero(np.diff(word, prepend=-1) == 0)
+    over = np.flatnonzero(shift + width > WORD)
+    ends = columns[over] >> (WORD - shift[over]).astype(np.uint64)[:, None]
+    columns <<= shift.astype(np.uint64)[:, None]
+    if len(second):
+        columns[second - 1] |= columns[second]
+        columns = np.delete(columns, second, axis=0)
+    if len(over):
+        columns[word[over] + 1] |= ends
+    return columns.T.ravel().view(np.uint32)
 
 
 def packed_tokens_at(
