@@ -28,7 +28,7 @@ from beamsieve.models.losses import spelling_loss, training_loss
 from beamsieve.models.model import Model
 from beamsieve.models.sequences import ItemSids, Sequences
 from beamsieve.models.settings import TrainingSettings
-from beamsieve.models.validity import EVERY, ValidTokens
+from beamsieve.models.validity import ValidTokens
 from beamsieve_bench.fleet_data import Bucket, buckets, held_batches, thinned
 
 
@@ -58,6 +58,11 @@ class Trainee:
         if settings.from_teacher and teacher is not None:
             take_over(model, teacher)
         self.model = model.train()
+        # What steps are computed in, weights and all between them; the optimizer's stay float32.
+        self.narrow = settings.precision == "bfloat16"
+        self.working = copy.deepcopy(self.model).bfloat16() if self.narrow else self.model
+        if self.narrow and teacher is not None:
+            self.teacher = copy.deepcopy(teacher).bfloat16()
         self.average = copy.deepcopy(model).eval().requires_grad_(False)
         self.best = copy.deepcopy(self.average)
         self.best_loss = torch.full((), torch.inf, device=self.device)
@@ -80,7 +85,8 @@ class Trainee:
         self.buckets = buckets(learnt, settings.batch, self.device)
         self.valid = None
         if settings.validity:
-            self.valid = ValidTokens(sids, self.device, settings.validity_floor)
+            floor, read = settings.validity_floor, model.reads_targets
+            self.valid = ValidTokens(sids, self.device, floor, targets_are_read=read)
         self.held = held_batches(held, self.sids, model.config.longest)
         parameters = list(model.parameters())
         capturable = {"fused": True, "capturable": True} if self.stream else {}
@@ -208,19 +214,31 @@ class Trainee:
         places = torch.arange(length, device=self.device).repeat(count)
         batch = Batch(sids[:, :-1], sids.flatten(0, 1), rows, places)
         if self.valid is not None:
-            starts = torch.arange(0, count, EVERY, device=self.device) * length
+            starts = torch.arange(0, count, self.valid.every, device=self.device) * length
             chosen = (starts[:, None] + torch.arange(length, device=self.device)).flatten()
-            batch = self.valid.with_drawn(batch, chosen, targets_are_read=self.model.reads_targets)
+            batch = self.valid.with_drawn(batch, chosen)
+        weights: list[Tensor] = [*self.model.parameters()]
+        working: list[Tensor] = [*self.working.parameters()]
+        if self.narrow:
+            with torch.no_grad():
+                torch._foreach_copy_(working, weights)
         taught = None
-        narrow = settings.precision == "bfloat16"
-        with torch.autocast(self.device.type, torch.bfloat16, narrow):
-            said = self.model.logits(batch)
-            if self.teacher is not None:
-                with torch.no_grad():
-                    taught = self.teacher.logits(batch)
+        if self.teacher is not None:
+            with torch.no_grad():
+                taught = self.teacher.logits(batch)
+        said = self.working.logits(batch)
         loss = training_loss(said, batch, settings, teacher=taught, valid=self.valid)
-        self.optimizer.zero_grad(set_to_none=True)
+        for weight in working:
+            weight.grad = None
         torch.autograd.backward(loss)
+        if self.narrow:
+            pairs = [(w, n.grad) for w, n in zip(weights, working, strict=True)]
+            for weight, gradient in pairs:
+                weight.grad = None if gradient is None else torch.empty_like(weight)
+            torch._foreach_copy_(
+                [weight.grad for weight in weights if weight.grad is not None],
+                [gradient for _, gradient in pairs if gradient is not None],
+            )
         nn.utils.clip_grad_norm_(self.model.parameters(), 1.0, foreach=True)
         with torch.no_grad():
             self.step_number += 1
@@ -234,7 +252,6 @@ class Trainee:
             self.optimizer.step()
             decay = (self.step_number / (self.step_number + 10)).clamp(max=settings.average)
             averages: list[Tensor] = [*self.average.parameters()]
-            weights: list[Tensor] = [*self.model.parameters()]
             towards = [*torch._foreach_sub(weights, averages)]
             torch._foreach_mul_(towards, 1 - decay)
             torch._foreach_add_(averages, towards)

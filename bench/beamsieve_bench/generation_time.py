@@ -34,9 +34,13 @@ from beamsieve_bench.quality_data import QualityData, load
 
 SIZES = {
     # A backbone as in production, and the published light decoder: 2 layers of width 256.
-    "large": ModelConfig(width=768, layers=8, heads=8, decoder_width=256, decoder_layers=2),
+    "large": ModelConfig(
+        width=768, layers=8, heads=8, decoder_width=256, decoder_layers=2, concepts=4
+    ),
     # As letter-beauty is trained.
-    "small": ModelConfig(width=128, layers=2, heads=4, decoder_width=128, decoder_layers=1),
+    "small": ModelConfig(
+        width=256, layers=2, heads=4, decoder_width=256, decoder_layers=2, concepts=4
+    ),
 }
 BUDGET_MS = 50.0
 KERNELS = "deco-kernels"

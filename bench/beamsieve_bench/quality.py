@@ -40,26 +40,26 @@ MODELS: dict[str, dict[str, Any]] = {
     "fused-gr-pointer": {"architecture": "fused-gr", "pointer": True},
     "deco-ce-pointer": {"pointer": True},
     "deco-kd-pointer": {"pointer": True},
-    "deco-kd-valid": {},
+    "fused-gr-free": {"architecture": "fused-gr"},
 }
 TEACHERS = {
     "deco-kd": "fused-gr",
     "deco-kd-pointer": "fused-gr-pointer",
-    "deco-kd-valid": "fused-gr",
 }
-TRAINED_WITH: dict[str, dict[str, Any]] = {"deco-kd-valid": {"validity": 2.0, "from_teacher": True}}
+TRAINED_WITH: dict[str, dict[str, Any]] = {
+    "fused-gr-free": {"validity": 0.0},
+    "deco-kd": {"from_teacher": True},
+    "deco-kd-pointer": {"from_teacher": True},
+}
 """Settings of one model that are not its data set's."""
-TRAINED_ON: dict[tuple[str, str], dict[str, Any]] = {
-    ("eshop-clothing", "deco-kd-valid"): {"validity": 1.0}
-}
-"""Settings of one model on one data set."""
 
 _SIZES = ModelConfig(
-    width=128, layers=2, heads=4, decoder_width=128, decoder_layers=1, longest=50, dropout=0.3
-)
+    width=128, layers=2, heads=4, decoder_width=128, decoder_layers=2, concepts=4, longest=50,
+    dropout=0.3,
+)  # fmt: skip
 _SETTINGS = TrainingSettings(
-    epochs=100, batch=512, learning_rate=3e-3, warm_up_steps=100, drop_history=0.2, average=0.995,
-    weight_decay=0.05, teacher_share=0.5, threads=1,
+    epochs=40, batch=256, learning_rate=3e-3, warm_up_steps=100, decay=0.7, drop_history=0.2,
+    average=0.995, weight_decay=0.05, teacher_share=0.9, validity=0.2, threads=1,
 )  # fmt: skip
 SIZES: dict[str, ModelConfig] = {
     "letter-beauty": replace(_SIZES, width=256, decoder_width=256),
@@ -68,10 +68,10 @@ SIZES: dict[str, ModelConfig] = {
     "movietweetings": _SIZES,
 }
 SETTINGS: dict[str, TrainingSettings] = {
-    "letter-beauty": replace(_SETTINGS, teacher_share=0.7, precision="bfloat16"),
+    "letter-beauty": _SETTINGS,
     "minionerec-industrial": replace(_SETTINGS, batch=64, drop_history=0.5),
     "eshop-clothing": replace(_SETTINGS, drop_history=0.0),
-    "movietweetings": replace(_SETTINGS, batch=128),
+    "movietweetings": replace(_SETTINGS, batch=64, validity=0.1),
 }
 
 
@@ -100,7 +100,7 @@ class Work:
 
     def settings_of(self, model: str, seed: int) -> TrainingSettings:
         """How a model is trained; what was asked for goes before what is the model's own."""
-        own = TRAINED_WITH.get(model, {}) | TRAINED_ON.get((self.data.name, model), {})
+        own = TRAINED_WITH.get(model, {})
         return replace(self.settings, **own | self._asked | {"seed": seed})
 
     def trainee(self, model: str, seed: int, teacher: Trainee | None) -> Trainee:

@@ -98,6 +98,31 @@ class Deco(FusedHistories):
             copying = self.pointer(states, histories, rows, lengths)
         return Reading(concepts=self._cut(states[rows, lengths]), copying=copying)
 
+    @torch.no_grad()
+    def begin_with_states(self) -> None:
+        """Set out from what the backbone knows: the last concept is its state, as it is.
+
+        The decoder's layers add nothing at first, and its norm undoes itself on a state that the
+        backbone's norm made, so heads that read such states say of the first level what they did.
+        Only where the decoder is as wide as the backbone; else nothing changes.
+        """
+        d, e = self.config.width, self.config.decoder_width
+        if d != e:
+            return
+        last = self.config.concepts - 1
+        nn.init.eye_(self.to_concepts.weight[last * e :])
+        self.to_concepts.bias[last * e :].zero_()
+        self.spelling_positions.weight[last].zero_()
+        for block in self.decoder:
+            for part in (block.attention_out, block.feed_out):
+                part.weight.zero_()
+                part.bias.zero_()
+        # A state is gain * z + bias with z of mean 0 and variance 1.
+        gain, bias = self.backbone_norm.weight, self.backbone_norm.bias
+        spread = gain.square().mean() + bias.var(correction=0)
+        self.decoder_norm.weight.fill_(float(spread.sqrt()))
+        self.decoder_norm.bias.fill_(float(bias.mean()))
+
     def place(self, x: Tensor, first: int) -> Tensor:
         """Decoder inputs x [..., n, e] with the embeddings of positions ``first`` … added."""
         positions = self.spelling_positions.weight[first : first + x.shape[-2]]

@@ -22,7 +22,7 @@ from beamsieve.models.progress import Bar
 from beamsieve.models.resuming import Progress
 from beamsieve.models.sequences import ItemSids, Sequences
 from beamsieve.models.settings import Stopped, TrainingSettings
-from beamsieve.models.validity import ValidTokens, repeated_places
+from beamsieve.models.validity import ValidTokens
 
 _log = logging.getLogger("beamsieve")
 
@@ -49,7 +49,12 @@ class Run:
         self.longest = model.config.longest
         self.teacher = None if teacher is None else teacher.to(settings.device).eval()
         self.valid = (
-            ValidTokens(sids, settings.device, settings.validity_floor)
+            ValidTokens(
+                sids,
+                settings.device,
+                settings.validity_floor,
+                targets_are_read=model.reads_targets,
+            )
             if settings.validity
             else None
         )
@@ -120,9 +125,7 @@ class Run:
         for group in self.optimizer.param_groups:
             group["lr"] = settings.rate(step, passed)
         if self.valid is not None:
-            batch = self.valid.with_drawn(
-                batch, repeated_places(batch.rows), targets_are_read=self.model.reads_targets
-            )
+            batch = self.valid.with_drawn(batch, self.valid.repeated_places(batch.rows))
         loss = self._loss(self.model, batch, settings, self.teacher, self.valid)
         self.optimizer.zero_grad(set_to_none=True)
         torch.autograd.backward(loss)

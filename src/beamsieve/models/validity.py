@@ -24,10 +24,10 @@ from torch import Tensor
 from beamsieve.models.batches import Batch
 from beamsieve.models.sequences import ItemSids
 
-EVERY = 4
+_EVERY = 4
 """One in so many of a batch's histories is read again."""
 _KEPT = 0.5
-"""Where targets are part of what is read, the share of them that stays as it was."""
+"""Where targets are read, the share of the repeated ones that stays as it came."""
 _NEVER = -1e9
 """A logit of no weight; not -inf, whose gradient is no number where a row has no token at all."""
 
@@ -39,11 +39,26 @@ class ValidTokens:
         sids: of the index's items.
         device: where the model is.
         floor: odds of what no item can have at which the charge fades out.
+        targets_are_read: whether a target is read by what comes after it (FlatGR). Then half of
+            those that are drawn anew stay as they came, or nothing real would be left to read, and
+            all histories are read again.
+
+    Attributes:
+        every: one in so many of a batch's histories is read again.
     """
 
-    def __init__(self, sids: ItemSids, device: str | torch.device, floor: float = 1.0) -> None:
+    def __init__(
+        self,
+        sids: ItemSids,
+        device: str | torch.device,
+        floor: float = 1.0,
+        *,
+        targets_are_read: bool = False,
+    ) -> None:
         spelled = sids.sids
         self.floor = floor
+        self.every = 1 if targets_are_read else _EVERY
+        self._kept = _KEPT if targets_are_read else 0.0
         self._sids = torch.from_numpy(spelled)
         # Leaves are in lexicographic order: those of one prefix stand together, of none all.
         same = np.ones(len(spelled) - 1, np.bool_)
@@ -66,16 +81,18 @@ class ValidTokens:
             table[parents, rank] = tokens
             self._children.append(torch.from_numpy(table).to(device))
 
-    def with_drawn(self, batch: Batch, chosen: Tensor, *, targets_are_read: bool) -> Batch:
-        """``batch``, and behind its own targets those of every ``EVERY``-th history once more.
+    def repeated_places(self, rows: Tensor) -> Tensor:
+        """int64; the places of a batch, by their histories ``rows`` [N], that are spelt again."""
+        return torch.nonzero(rows % self.every == 0)[:, 0]
+
+    def with_drawn(self, batch: Batch, chosen: Tensor) -> Batch:
+        """``batch``, and behind its own targets those of some histories once more.
 
         There each real target is the semantic ID of a leaf drawn anew.
 
         Args:
             batch: on any device.
-            chosen: int64 [n]; which of its places belong to every ``EVERY``-th history, in order.
-            targets_are_read: whether a target is read by what comes after it (FlatGR). Then half
-                of them stay as they were, or nothing real would be left to read.
+            chosen: int64 [n], as ``repeated_places`` gives them.
         """
         device = batch.targets.device
         if self._sids.device != device:
@@ -83,11 +100,11 @@ class ValidTokens:
         own = batch.targets[chosen]
         leaves = torch.randint(len(self._sids), (len(chosen),), device=device)
         anew = own[:, :1] >= 0
-        if targets_are_read:
-            anew = anew & (torch.rand(anew.shape, device=device) >= _KEPT)
-        rows = batch.rows[chosen].div(EVERY, rounding_mode="floor") + len(batch.histories)
+        if self._kept:
+            anew = anew & (torch.rand(anew.shape, device=device) >= self._kept)
+        rows = batch.rows[chosen].div(self.every, rounding_mode="floor") + len(batch.histories)
         return Batch(
-            torch.cat([batch.histories, batch.histories[::EVERY]]),
+            torch.cat([batch.histories, batch.histories[:: self.every]]),
             torch.cat([batch.targets, torch.where(anew, self._sids[leaves], own)]),
             torch.cat([batch.rows, rows]),
             torch.cat([batch.places, batch.places[chosen]]),
@@ -129,8 +146,3 @@ class ValidTokens:
             row = torch.searchsorted(self._edges[level], edge)
             row = row.clamp(max=len(self._edges[level]) - 1)  # of no item, whose share is 1
         return found
-
-
-def repeated_places(rows: Tensor) -> Tensor:
-    """int64; which places of a batch belong to every ``EVERY``-th history."""
-    return torch.nonzero(rows % EVERY == 0)[:, 0]
