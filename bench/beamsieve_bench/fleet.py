@@ -21,6 +21,7 @@ from typing import Any
 import numpy as np
 import torch
 from torch import Tensor, nn
+from torch.nn import functional as F  # noqa: N812 - as torch's own documentation names it
 
 from beamsieve.models.batches import Batch, hold_out
 from beamsieve.models.family import take_over
@@ -29,7 +30,7 @@ from beamsieve.models.model import Model
 from beamsieve.models.sequences import ItemSids, Sequences
 from beamsieve.models.settings import TrainingSettings
 from beamsieve.models.validity import ValidTokens
-from beamsieve_bench.fleet_data import Bucket, buckets, held_batches, thinned
+from beamsieve_bench.fleet_data import Bucket, buckets, compacted, held_batches, thinned
 
 
 class Trainee:
@@ -82,7 +83,7 @@ class Trainee:
         everything = sids.first(np.arange(len(sids.path_starts) - 1))
         empty = np.full((1, everything.shape[1]), -1)
         self.sids = torch.from_numpy(np.concatenate([everything, empty])).to(self.device)
-        self.buckets = buckets(learnt, settings.batch, self.device)
+        self.buckets = buckets(learnt, settings.batch, self.device, settings.drop_history)
         self.valid = None
         if settings.validity:
             floor, read = settings.validity_floor, model.reads_targets
@@ -204,19 +205,29 @@ class Trainee:
             todo += [(place, piece) for piece in rows.to(self.device, non_blocking=True)]
         self.todo = [todo[n] for n in self.random.permutation(len(todo))]
 
+    def _batch(self, bucket: Bucket) -> Batch:
+        """What the next step of a bucket trains on: real places alone, in fixed shapes."""
+        numbers = thinned(bucket.numbers[bucket.chosen], self.settings.drop_history)
+        count, length = numbers.shape
+        every = 1 if self.valid is None else self.valid.every
+        # Behind the histories an empty one, whose first place stands for those that are none.
+        empty = -(-count // every) * every
+        numbers = F.pad(numbers, (0, 0, 0, empty + 1 - count), value=-1)
+        places = compacted((numbers >= 0).flatten(), bucket.places, empty * length)
+        places = F.pad(places, (0, 1), value=empty * length)
+        sids = self.sids[numbers]
+        rows = places // length
+        batch = Batch(sids[:, :-1], sids.flatten(0, 1)[places], rows, places % length)
+        if self.valid is None:
+            return batch
+        again = (rows % every == 0) & (batch.targets[:, 0] >= 0)
+        size = min(bucket.places, int(bucket.places / every + 4 * bucket.places**0.5))
+        return self.valid.with_drawn(batch, compacted(again, size, bucket.places))
+
     def _train(self, bucket: Bucket) -> None:
         """One step of the optimizer, without a wait for the device."""
         settings = self.settings
-        numbers = thinned(bucket.numbers[bucket.chosen], settings.drop_history)
-        sids = self.sids[numbers]
-        count, length = numbers.shape
-        rows = torch.arange(count, device=self.device).repeat_interleave(length)
-        places = torch.arange(length, device=self.device).repeat(count)
-        batch = Batch(sids[:, :-1], sids.flatten(0, 1), rows, places)
-        if self.valid is not None:
-            starts = torch.arange(0, count, self.valid.every, device=self.device) * length
-            chosen = (starts[:, None] + torch.arange(length, device=self.device)).flatten()
-            batch = self.valid.with_drawn(batch, chosen)
+        batch = self._batch(bucket)
         weights: list[Tensor] = [*self.model.parameters()]
         working: list[Tensor] = [*self.working.parameters()]
         if self.narrow:

@@ -25,6 +25,7 @@ class Bucket:
 
     numbers: Tensor  # int64 [n + 1, T]; the last row is empty
     chosen: Tensor  # int64 [B]; what the step reads
+    places: int  # about as many as the items of B rows that are left to train on
     graph: Any = None
 
     @property
@@ -33,8 +34,11 @@ class Bucket:
         return -(-(len(self.numbers) - 1) // len(self.chosen))
 
 
-def buckets(learnt: Sequences, batch: int, device: torch.device) -> list[Bucket]:
-    """Sequences by length; each step reads about as many items as ``batch`` mean ones have."""
+def buckets(learnt: Sequences, batch: int, device: torch.device, drop: float = 0.0) -> list[Bucket]:
+    """Sequences by length; each step reads about as many items as ``batch`` mean ones have.
+
+    ``drop``: the chance that an item is left out.
+    """
     lengths = np.diff(learnt.starts)
     edges = sorted({int(np.quantile(lengths, share, method="higher")) for share in _SHARES})
     places = batch * float(lengths.mean())
@@ -46,7 +50,11 @@ def buckets(learnt: Sequences, batch: int, device: torch.device) -> list[Bucket]
         numbers = np.concatenate([numbers, np.full((1, numbers.shape[1]), -1)])
         size = min(len(rows), max(8, int(places / edge)))
         chosen = torch.zeros(size, dtype=torch.int64, device=device)
-        found.append(Bucket(torch.from_numpy(numbers).to(device), chosen))
+        # As many places as a batch has in the mean, and four standard deviations.
+        mean = size * float(lengths[rows].mean()) * (1 - drop)
+        spread = size * float(lengths[rows].var()) * (1 - drop) ** 2 + mean * drop
+        most = min(size * edge, int(mean + 4 * spread**0.5) + size)
+        found.append(Bucket(torch.from_numpy(numbers).to(device), chosen, most))
     return found
 
 
@@ -86,3 +94,16 @@ def thinned(numbers: Tensor, drop: float) -> Tensor:
     places = torch.where(kept, kept.cumsum(1) - 1, length)
     whole = numbers.new_full((len(numbers), length + 1), -1).scatter(1, places, numbers)
     return whole[:, :length]
+
+
+def compacted(real: Tensor, size: int, nothing: int) -> Tensor:
+    """int64 [size]: the places that are real, in order, and ``nothing`` for the rest.
+
+    Args:
+        real: bool [n]; of more than ``size`` the last are left out.
+        size: fixed, whatever is real, so that a captured step can use it.
+        nothing: which place to name where there is none.
+    """
+    slots = torch.where(real, real.cumsum(0) - 1, size).clamp(max=size)
+    found = torch.full((size + 1,), nothing, dtype=torch.int64, device=real.device)
+    return found.scatter(0, slots, torch.arange(len(real), device=real.device))[:size]

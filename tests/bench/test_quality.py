@@ -16,9 +16,11 @@ from beamsieve.errors import InputError
 from beamsieve.index import Index
 from beamsieve.models.config import ModelConfig
 from beamsieve.models.data import read_histories
+from beamsieve.models.family import make_model
 from beamsieve.models.sequences import Sequences
 from beamsieve_bench import generation_time, quality, quality_tables
-from beamsieve_bench.fleet_data import thinned
+from beamsieve_bench.fleet import Trainee
+from beamsieve_bench.fleet_data import compacted, thinned
 from beamsieve_bench.quality_data import ROOT, QualityData, load, pack
 from beamsieve_bench.quality_measure import ItemLists, measure, ranked, shared
 
@@ -187,3 +189,33 @@ def test_thinned_sequences_keep_their_order_and_one_item_at_least():
             lengths.add(len(kept))
     assert lengths == {0, 1, 2, 3, 4}
     assert thinned(numbers, 0.0) is numbers
+
+
+def test_real_places_come_first_in_a_fixed_number_of_slots():
+    real = torch.tensor([False, True, True, False, True])
+    assert compacted(real, 4, 9).tolist() == [1, 2, 4, 9]
+    assert compacted(real, 2, 9).tolist() == [1, 2]
+    assert compacted(~real, 3, 9).tolist() == [0, 3, 9]
+
+
+@pytest.mark.parametrize("architecture", ["deco", "flat-gr"])
+def test_a_fleets_step_trains_on_every_item_that_is_left(architecture):
+    data = a_data_set()
+    work = quality.Work(data, "cpu", {"batch": 16, "drop_history": 0.0, "validity": 0.1})
+    work.sizes = replace(SIZES, architecture=architecture)
+    model = make_model(work.sizes, work.index.codebooks)
+    trainee = Trainee("one", model, work.sids, work.sequences, work.settings)
+    for bucket in trainee.buckets:
+        bucket.chosen.copy_(torch.arange(len(bucket.chosen)))
+        batch = trainee._batch(bucket)
+        came = len(batch.targets) - batch.drawn
+        numbers = bucket.numbers[bucket.chosen]
+        row, place = torch.nonzero(numbers >= 0).T
+        assert torch.equal(batch.rows[: len(row)], row)
+        assert torch.equal(batch.places[: len(row)], place)
+        assert torch.equal(batch.targets[: len(row)], trainee.sids[numbers[row, place]])
+        assert (batch.targets[len(row) : came] == -1).all()
+        drawn = batch.targets[came:]
+        assert 0 < (drawn[:, 0] >= 0).sum() <= batch.drawn
+        assert batch.rows.max() < len(batch.histories)
+        assert all(logits.isfinite().all() for logits in model.logits(batch))
