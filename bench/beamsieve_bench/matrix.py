@@ -30,7 +30,12 @@ from beamsieve_bench.matrix_contestants import BASELINES
 from beamsieve_bench.matrix_gate import passed_the_suite, resolved, right_on_the_specification
 from beamsieve_bench.matrix_measure import Settings, measure_catalog, missed
 from beamsieve_bench.matrix_rows import Run, machine
-from beamsieve_bench.matrix_sources import Preparation, real_catalogs, state_folder
+from beamsieve_bench.matrix_sources import (
+    Preparation,
+    real_catalogs,
+    state_folder,
+    what_is_named,
+)
 from beamsieve_bench.matrix_timing import ceilings
 from beamsieve_bench.stage import BAD_ARGUMENTS, DTYPES, FAILED, OneLineParser, complain, say
 
@@ -51,6 +56,8 @@ def measure(options: argparse.Namespace) -> Run:
     by_workload: dict[str, list[Cell]] = {}
     for cell in options.cells:
         by_workload.setdefault(cell.workload, []).append(cell)
+    for workload in by_workload:  # before the suites, which take a minute
+        what_is_named(workload, options.data)
     kept = None if options.keep is None else state_folder(options.keep)
     preparation = Preparation(list(by_workload), options.data, options.processes, kept)
     with preparation as sources:

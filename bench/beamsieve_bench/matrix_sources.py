@@ -41,7 +41,7 @@ from beamsieve_conformance.records import package_folder
 ENVIRONMENT = "BEAMSIEVE_BENCH_DATA"
 SHARES = (1.0, 0.1, 0.01)
 MOST_WITH_SHARES = 1_000_000
-_MADE = re.compile(r"(skewed|uniform|hub):(\d+)x(\d+)x(\d+)")
+_MADE = re.compile(r"(skewed|uniform|hub):(\d{1,18})x(\d{1,18})x(\d{1,18})")
 
 
 @dataclass(frozen=True)
@@ -83,27 +83,47 @@ def read_source(workload: str, data: Path | None) -> Source:
         InputError: there is no such workload, or its numbers do not fit.
         BeamsieveError: its file cannot be read.
     """
+    named = what_is_named(workload, data)
+    if isinstance(named, tuple):
+        return _made(workload, *named)
+    try:
+        ready = is_index_file(named)
+    except OSError as error:
+        raise InputError(f"{named} cannot be read: {error.strerror or error}.") from error
+    index = bs.Index.load(named) if ready else bs.Index.build(bs.Catalog.read(named))
+    sids = index.sid_of_leaf(np.arange(index.leaf_count)).astype(np.int32)
+    return Source(workload, index, sids)
+
+
+def what_is_named(workload: str, data: Path | None) -> tuple[str, Workload] | Path:
+    """The kind and size of a made catalog, or the file of another one.
+
+    Raises:
+        InputError: there is no such workload, or its numbers do not fit.
+    """
     if workload in WORKLOADS:
-        return _made(workload, "skewed", WORKLOADS[workload])
+        return "skewed", WORKLOADS[workload]
     made = _MADE.fullmatch(workload)
     if made:
         kind, *numbers = made.groups()
-        return _made(workload, kind, Workload(*map(int, numbers)))
+        size = Workload(*map(int, numbers))
+        if size.length < 2 or size.vocabulary < 2 or size.items < 1:
+            raise InputError(
+                f"{workload}: at least 1 semantic ID of 2 levels of 2 tokens is needed."
+            )
+        why = size.too_large()
+        if why:
+            raise InputError(f"{workload}: {why}.")
+        return kind, size
     path = real_catalogs(data).get(workload) if workload.startswith("real:") else Path(workload)
-    if path is None or not path.exists():
+    if path is None or not os.path.exists(path):  # False for what cannot be a name, too
         known = ", ".join([*WORKLOADS, *real_catalogs(data)])
         raise InputError(
             f"There is no workload {workload!r}: give one of {known}, skewed:NxVxL, uniform:NxVxL, "
             f"hub:NxVxL, or the path of an index or a catalog (real ones are looked for below "
             f"--data, or {ENVIRONMENT})."
         )
-    try:
-        ready = is_index_file(path)
-    except OSError as error:
-        raise InputError(f"{path} cannot be read: {error.strerror or error}.") from error
-    index = bs.Index.load(path) if ready else bs.Index.build(bs.Catalog.read(path))
-    sids = index.sid_of_leaf(np.arange(index.leaf_count)).astype(np.int32)
-    return Source(workload, index, sids)
+    return path
 
 
 def real_catalogs(data: Path | None) -> dict[str, Path]:
@@ -116,11 +136,6 @@ def real_catalogs(data: Path | None) -> dict[str, Path]:
 
 
 def _made(name: str, kind: str, size: Workload) -> Source:
-    if size.length < 2 or size.vocabulary < 2 or size.items < 1:
-        raise InputError(f"{name}: at least 1 semantic ID of 2 levels of 2 tokens is needed.")
-    why = size.too_large()
-    if why:
-        raise InputError(f"{name}: {why}.")
     sids = skewed_sids(size) if kind == "skewed" else _uniform_sids(size)
     if kind == "hub":
         sids = _with_hub(sids, size.vocabulary)
