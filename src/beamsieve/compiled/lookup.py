@@ -68,13 +68,15 @@ def enter(ids: Any, marks: Any, table: Any, place: Any) -> None:
     given(uint64),
     given(types.int32),
     written(int64),
+    written(int64),
     int64,
     int64,
 )
-def _find(own: Any, ids: Any, marks: Any, table: Any, numbers: Any, first: Any, last: Any) -> None:
+def _find(
+    own: Any, ids: Any, marks: Any, table: Any, numbers: Any, passed: Any, first: Any, last: Any
+) -> None:
     words, cells = _bits(len(marks)), _bits(len(table))
     mask, shift = np.uint64(len(table) - 1), np.uint64(64 - words)
-    passed = np.empty(_AT_ONCE, np.int64)
     for start in range(first, last, _AT_ONCE):
         count = np.int64(0)
         for number in range(start, min(last, start + _AT_ONCE)):
@@ -113,7 +115,8 @@ class Asked:
         """Find them among these places of ``own`` [m], contiguous, all of which differ. Threads may
         look at different places at once.
         """
-        _find(own, self._ids, self._marks, self._table, self._numbers, first, last)
+        passed = np.empty(_AT_ONCE, np.int64)
+        _find(own, self._ids, self._marks, self._table, self._numbers, passed, first, last)
 
     @property
     def numbers(self) -> NDArray[np.int64]:

@@ -13,6 +13,10 @@ from beamsieve import toolchain
 int64, uint64 = types.int64, types.uint64
 boolean = types.boolean
 
+_OPTIONS: dict[str, Any] = {"_nrt": False}
+"""Nothing is allocated in a loop, so that no array's users need be counted: where loops branch,
+Numba counts them in every turn, atomically, which would be most of the work."""
+
 
 def given(kind: Any, dimensions: int = 1) -> Any:
     """A contiguous array that is only read."""
@@ -26,9 +30,9 @@ def written(kind: Any, dimensions: int = 1) -> Any:
 
 def loop(result: Any, *arguments: Any) -> Callable[[Any], Any]:
     """A compiled loop with these types."""
-    return toolchain.compiled(Path(__file__).parent, [result(*arguments)])
+    return toolchain.compiled(Path(__file__).parent, [result(*arguments)], **_OPTIONS)
 
 
 def part(function: Any) -> Any:
     """A piece of loops, compiled into each of them."""
-    return toolchain.compiled(Path(__file__).parent, inline="never")(function)
+    return toolchain.compiled(Path(__file__).parent, **_OPTIONS)(function)
