@@ -28,7 +28,8 @@ from beamsieve.models.family import make_model
 from beamsieve.models.sequences import ItemSids, join_rows, number
 from beamsieve.models.settings import TrainingSettings
 from beamsieve.models.training import train
-from beamsieve_bench.fleet import Trainee, train_all
+from beamsieve_bench.fleet import Trainee
+from beamsieve_bench.fleet_run import train_all
 from beamsieve_bench.quality_data import NAMES, QualityData, load
 from beamsieve_bench.quality_measure import measure
 
