@@ -94,10 +94,10 @@ def targeting():
     return matchers.DeviceRequests(filters, matchers.DeviceTargeting(index, cpu), cpu)
 
 
-PRODUCTS = {"statistics", "score_groups", "score_slots"}
+PRODUCTS = {"statistics", "score_groups", "score_slots", "score_rows"}
 OTHERS = {
     "finish_tokens", "choose_cells", "key_cells", "find_units",
-    "add_shares", "finish_slots", "row_bitmaps", "write_best", "rule_out", "permitted_tokens_dense",
+    "add_shares", "link_rows", "finish_slots", "row_bitmaps", "write_best", "rule_out", "permitted_tokens_dense",
     "permitted_tokens_sparse",
 }  # fmt: skip
 
@@ -125,13 +125,14 @@ def test_all_kernels_compile(architecture, dtype, wanted, monkeypatch):
         (sparse, M, 32, "selective", ""),
         (sparse, M, 32, "selective", "apart"),
         (sparse, M, 40, "selective", "targeted"),
-        (table(2, "sparse", most=400), M, 32, "selective", ""),
+        (table(2, "sparse", most=400), M, 32, "selective", "rows"),
         (sparse, M, 32, "full", "targeted"),
     ]
     asked = targeting()
     asked.prepare()
     for held, places, width, projection, how in steps:
         monkeypatch.setitem(TUNING["slots"], "find", 0 if how == "apart" else 2)
+        monkeypatch.setitem(TUNING["rows"], "shared", int(how == "rows"))
         beams = planning.StepArrays(
             torch.zeros(B, places), torch.zeros(B, places, dtype=torch.int64),
             torch.zeros(B, places, dtype=torch.bool),

@@ -25,8 +25,8 @@ NOBODY = tl.constexpr(-1)
 def link_rows(
     rows, finished,
     start_array, start_bits, start_exceptions, start_kind, start_shift, start_gap,
-    first_entry, degrees, unit_starts, first_of_row, next_of_row, slot_ids, slot_scores, unit_peak,
-    unit_sum, unit_best, M, CAPACITY, UNIT_CAPACITY,
+    first_entry, degrees, unit_starts, widest, first_of_row, next_of_row, slot_ids, slot_scores,
+    unit_peak, unit_sum, unit_best, M, CAPACITY, UNIT_CAPACITY,
     SLOTS: tl.constexpr, FURTHER: tl.constexpr, BEAMS_UP: tl.constexpr, PDL: tl.constexpr,
 ):  # fmt: skip
     """:func:`units.count_units`, one program per request, and lists of the beams of each row.
@@ -42,7 +42,7 @@ def link_rows(
     b = tl.program_id(0).to(tl.int64)
     row, live, done = count_units(
         rows, finished, start_array, start_bits, start_exceptions, start_kind, start_shift,
-        start_gap, first_entry, degrees, unit_starts, b, M, SLOTS, FURTHER, BEAMS_UP,
+        start_gap, first_entry, degrees, unit_starts, widest, b, M, SLOTS, FURTHER, BEAMS_UP,
     )  # fmt: skip
     m = tl.arange(0, BEAMS_UP)
     beam = (b * M + m).to(tl.int32)

@@ -31,7 +31,7 @@ def selective(call: Call) -> NewBeams:
     unit_peak, unit_sum = (call.empty(B, M + units_capacity) for _ in range(2))
     unit_best = unit_peak if call.targeting is None else torch.empty_like(unit_peak)
     found = (slot_ids, slot_scores, unit_peak, unit_sum, unit_best)
-    counted = (first_entry, degrees, unit_starts)
+    counted = (first_entry, degrees, unit_starts, call.empty(B, 2, dtype=torch.int32))
     shape = dict(TUNING["slots"])
     shape |= call.block_k(shape["BLOCK_K"])
     if _shares_rows(call, shape["BLOCK_K"]):
@@ -97,13 +97,13 @@ def _score_beams(
 ) -> None:  # fmt: skip
     table, B, M = call.table, call.B, call.M
     slots = table.slots
-    held = shape.pop("SLOTS_HELD")
+    held, at_once, few = (shape.pop(name) for name in ("SLOTS_HELD", "at_once", "find"))
     each = max(1, held // slots)
     of_first = cdiv(M, each)
     # A wide row may come at any time, and its units are dealt to all programs of this kind.
     most = table.most_units(M, call.beams.distinct)
     programs = of_first + max(expected, min(most, cdiv(4 * PROCESSORS, B)))
-    finds = M <= 512 and B * programs <= shape.pop("find") * PROCESSORS
+    finds = M <= 512 and B * programs <= few * PROCESSORS
     up = beams_up(M)
     looking = (call.beams.rows, call.finished, *table.starts)
     if not finds:
@@ -115,8 +115,8 @@ def _score_beams(
         score_slots, (B, programs), *looking, table.tokens, table.token_bits, table.bitmap,
         table.ranks, table.rank_mask, table.words, table.rank_words, call.hidden, call.head,
         call.bias, call.logits, call.has_bias, *counted, unit_beam, *found, M, call.V, call.D,
-        capacity, units_capacity, of_first, *_arguments_of(call), call.over_kept, FIND=finds,
-        BEAMS_UP=up if finds else 1, BATCH_UP=1 if finds else coarse(B, 32),
+        capacity, units_capacity, of_first, at_once, *_arguments_of(call), call.over_kept,
+        FIND=finds, BEAMS_UP=up if finds else 1, BATCH_UP=1 if finds else coarse(B, 32),
         BEAM_BLOCK=128 if M <= 128 else 512, DENSE=table.dense, UNITS=each, SLOTS=slots,
         FURTHER=FURTHER, HAS_LOGITS=call.has_logits, TARGETED=call.targeting is not None, **shape,
     )  # fmt: skip

@@ -15,7 +15,7 @@ import triton.language as tl
 
 from beamsieve_backends.triton_slots.ordering import usable
 from beamsieve_backends.triton_slots.targeting import permitted
-from beamsieve_backends.triton_slots.units import DONE, beam_of, count_units, tokens_of
+from beamsieve_backends.triton_slots.units import DONE, beam_of, count_units, tokens_of, unit_at
 
 EMPTY = tl.constexpr(-1)
 """In place of a slot's identity ``m * V + token``: there is none."""
@@ -27,7 +27,7 @@ FINISHED = tl.constexpr(-2)
 def find_units(
     rows, finished,
     start_array, start_bits, start_exceptions, start_kind, start_shift, start_gap,
-    first_entry, degrees, unit_starts, M,
+    first_entry, degrees, unit_starts, widest, M,
     SLOTS: tl.constexpr, FURTHER: tl.constexpr, BEAMS_UP: tl.constexpr, PDL: tl.constexpr,
 ):  # fmt: skip
     """:func:`units.count_units`, one program per request."""
@@ -36,8 +36,8 @@ def find_units(
         tl.extra.cuda.gdc_launch_dependents()
     count_units(
         rows, finished, start_array, start_bits, start_exceptions, start_kind, start_shift,
-        start_gap, first_entry, degrees, unit_starts, tl.program_id(0).to(tl.int64), M, SLOTS,
-        FURTHER, BEAMS_UP,
+        start_gap, first_entry, degrees, unit_starts, widest, tl.program_id(0).to(tl.int64), M,
+        SLOTS, FURTHER, BEAMS_UP,
     )  # fmt: skip
 
 
@@ -132,16 +132,16 @@ def _score(
 
 @triton.jit(do_not_specialize=[
     "start_kind", "start_shift", "start_gap", "token_bits", "rank_mask", "words", "rank_words",
-    "has_bias", "M", "V", "CAPACITY", "UNIT_CAPACITY", "OF_FIRST", "has_parts", "segments",
-    "bit_words", "has_sets", "batch", "over_kept",
+    "has_bias", "M", "V", "CAPACITY", "UNIT_CAPACITY", "OF_FIRST", "AT_ONCE", "has_parts",
+    "segments", "bit_words", "has_sets", "batch", "over_kept",
 ])  # fmt: skip
 def score_slots(
     rows, finished,
     start_array, start_bits, start_exceptions, start_kind, start_shift, start_gap,
     tokens, token_bits, bitmaps, ranks, rank_mask, words, rank_words,
-    hidden, head, bias, logits, has_bias, first_entry, degrees, unit_starts, unit_beam,
+    hidden, head, bias, logits, has_bias, first_entry, degrees, unit_starts, widest, unit_beam,
     slot_ids, slot_scores, unit_peak, unit_sum, unit_best, M, V, D, CAPACITY, UNIT_CAPACITY,
-    OF_FIRST,
+    OF_FIRST, AT_ONCE,
     part_starts, has_parts, segment_numbers, segments, index, matcher_rows,
     asks, bits, bit_words, counts, table_starts, tables, mode, leaf_starts, leaves, leaf_first,
     leaf_end, has_sets, batch,
@@ -154,7 +154,7 @@ def score_slots(
     """The logit of every slot, and each unit's share of the log-softmax.
 
     The first OF_FIRST programs of a request score UNITS beams' own units each; the others of all
-    requests share all requests' further units.
+    requests share all requests' further units, of which about AT_ONCE keep the device busy.
 
     Args:
         slot_ids: out, int32 [B, CAPACITY]; ``m * V + token``, EMPTY, or FINISHED - m. The slots of
@@ -177,7 +177,8 @@ def score_slots(
     if FIND:
         count_units(
             rows, finished, start_array, start_bits, start_exceptions, start_kind, start_shift,
-            start_gap, first_entry, degrees, unit_starts, b, M, SLOTS, FURTHER, BEAMS_UP,
+            start_gap, first_entry, degrees, unit_starts, widest, b, M, SLOTS, FURTHER,
+            BEAMS_UP,
         )  # fmt: skip
         tl.debug_barrier()
     if number < OF_FIRST:
@@ -194,43 +195,43 @@ def score_slots(
             TARGETED,
         )  # fmt: skip
     else:
+        # A program takes a unit of one request, or the same unit of several where there are many.
         of_request = tl.num_programs(1) - OF_FIRST
+        begin, step, together, requests = number - OF_FIRST, of_request, 1, 1
         if FIND:
-            begin = number - OF_FIRST
-            step = of_request
-            units = tl.load(unit_starts + b * (M + 1) + M)
+            most = tl.load(unit_starts + b * (M + 1) + M)
         else:
-            begin = (number - OF_FIRST) * tl.num_programs(0) + tl.program_id(0)
-            step = of_request * tl.num_programs(0)
+            requests = tl.num_programs(0)
+            begin = begin * requests + tl.program_id(0)
+            step = of_request * requests
             request = tl.arange(0, BATCH_UP)
             of_each = tl.load(
-                unit_starts + request.to(tl.int64) * (M + 1) + M,
-                mask=request < tl.num_programs(0),
-                other=0,
+                unit_starts + request.to(tl.int64) * (M + 1) + M, mask=request < requests, other=0
             )
-            ends = tl.cumsum(of_each, 0)
-            units = tl.sum(of_each)
-        for number_of_all in range(begin, units, step):
-            own = b
-            unit = number_of_all
-            if FIND == 0:
-                passed_by = ends <= number_of_all
-                own = tl.sum(passed_by.to(tl.int32)).to(tl.int64)
-                unit -= tl.sum(tl.where(passed_by, of_each, 0))
-            starts = unit_starts + own * (M + 1)
-            beam = beam_of(starts, unit, M, BEAM_BLOCK)
-            passed = SLOTS + (unit - tl.load(starts + beam)) * FURTHER
-            tl.store(unit_beam + own * UNIT_CAPACITY + unit, beam)
-            units_at = own * (M + UNIT_CAPACITY) + M
-            slots_at = own * CAPACITY + M * SLOTS
-            one = tl.zeros((1,), tl.int32)
-            _score(
-                rows, tokens, token_bits, bitmaps, ranks, rank_mask, words, rank_words, degrees,
-                first_entry, hidden, head, bias, logits, has_bias, slot_ids + slots_at,
-                slot_scores + slots_at, unit_peak + units_at, unit_sum + units_at,
-                unit_best + units_at, own, beam + one, one == 0, passed + one, unit, M, V, D,
-                part_starts, has_parts, segment_numbers, segments, index, matcher_rows, asks, bits,
-                bit_words, counts, table_starts, tables, mode, leaf_starts, leaves, leaf_first,
-                leaf_end, has_sets, batch, over_kept, DENSE, 1, FURTHER, EVEN, BLOCK_K, HAS_LOGITS,
-                TARGETED,
-            )  # fmt: skip
+            most = tl.max(of_each)
+            together = tl.minimum(tl.maximum(tl.sum(of_each) // AT_ONCE, 1), 8)
+        groups = tl.cdiv(requests, together)
+        for item in range(begin, most * groups, step):
+            first = item % groups * together
+            for other in range(first, tl.minimum(first + together, requests)):
+                own = b if FIND else b * 0 + other
+                starts = unit_starts + own * (M + 1)
+                place = item // groups
+                if place < tl.load(starts + M):
+                    unit = unit_at(place, tl.load(widest + own * 2), tl.load(widest + own * 2 + 1))
+                    beam = beam_of(starts, unit, M, BEAM_BLOCK)
+                    passed = SLOTS + (unit - tl.load(starts + beam)) * FURTHER
+                    tl.store(unit_beam + own * UNIT_CAPACITY + unit, beam)
+                    units_at = own * (M + UNIT_CAPACITY) + M
+                    slots_at = own * CAPACITY + M * SLOTS
+                    one = tl.zeros((1,), tl.int32)
+                    _score(
+                        rows, tokens, token_bits, bitmaps, ranks, rank_mask, words, rank_words,
+                        degrees, first_entry, hidden, head, bias, logits, has_bias,
+                        slot_ids + slots_at, slot_scores + slots_at, unit_peak + units_at,
+                        unit_sum + units_at, unit_best + units_at, own, beam + one, one == 0,
+                        passed + one, unit, M, V, D, part_starts, has_parts, segment_numbers,
+                        segments, index, matcher_rows, asks, bits, bit_words, counts, table_starts,
+                        tables, mode, leaf_starts, leaves, leaf_first, leaf_end, has_sets, batch,
+                        over_kept, DENSE, 1, FURTHER, EVEN, BLOCK_K, HAS_LOGITS, TARGETED,
+                    )  # fmt: skip

@@ -23,7 +23,7 @@ DONE = tl.constexpr(-1)
 def count_units(
     rows, finished,
     start_array, start_bits, start_exceptions, start_kind, start_shift, start_gap,
-    first_entry, degrees, unit_starts, b, M,
+    first_entry, degrees, unit_starts, widest, b, M,
     SLOTS: tl.constexpr, FURTHER: tl.constexpr, BEAMS_UP: tl.constexpr,
 ):  # fmt: skip
     """Write what all units of request b follow from.
@@ -32,6 +32,7 @@ def count_units(
         first_entry: out, int64 [B, M]; a finished beam's leaf.
         degrees: out, int32 [B, M]; how many valid tokens a beam has; DONE if it is finished.
         unit_starts: out, int32 [B, M + 1]; the further units of the beams before each, and of all.
+        widest: out, int32 [B, 2]; where the widest beam's further units begin, and how many.
 
     Returns ``(row, live, done)``, each [BEAMS_UP]: a row, and whether its tokens may follow.
     """
@@ -50,7 +51,22 @@ def count_units(
     tl.store(degrees + b * M + m, tl.where(done, DONE, degree), mask=inside)
     tl.store(unit_starts + b * (M + 1) + m, ends - further, mask=inside)
     tl.store(unit_starts + b * (M + 1) + M, tl.sum(further))
+    most = tl.max(further)
+    begins = tl.where(further == most, ends - further, 2147483647)
+    tl.store(widest + b * 2, tl.min(begins))
+    tl.store(widest + b * 2 + 1, most)
     return row, live, done
+
+
+@triton.jit
+def unit_at(place, begins, count):
+    """Which further unit of a request comes at a place when its widest beam's come first.
+
+    Requests often meet the same wide row, each in another beam. Its units are at the same places
+    then, so that its part of the head is read for all of them at about the same time.
+    """
+    others = tl.where(place - count < begins, place - count, place)
+    return tl.where(place < count, begins + place, others)
 
 
 @triton.jit

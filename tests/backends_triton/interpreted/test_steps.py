@@ -165,8 +165,10 @@ def test_equal_slots_beyond_one_program_go_by_parent_and_token(monkeypatch):
         walk.step(width, logits=np.zeros((*walk.beams.rows.shape, 100), np.float32))
 
 
-def test_a_wide_row_among_short_ones(monkeypatch):
+@pytest.mark.parametrize("at_once", [8, 1024], ids=["of several requests", "of one"])
+def test_a_wide_row_among_short_ones(at_once, monkeypatch):
     monkeypatch.setitem(TUNING["slots"], "find", 0)
+    monkeypatch.setitem(TUNING["slots"], "at_once", at_once)
     monkeypatch.setitem(TUNING["survivors"], "chunks", (16,))
     sids = [[token, token % 7] for token in range(12)]
     sids += [[3, token] for token in range(400)]
