@@ -72,10 +72,8 @@ class Stage:
         return run_step(self.tables, arrays, case.step, inputs, "catalog")
 
     def planned(self, cases: list[StepCase], width: int, timed: bool = True) -> None:
-        """Take the faster projection for every step of a sparse table, as ``warm_up`` does."""
-        for case, table in zip(cases, self.tables.tables, strict=True):
-            if table.dense:
-                continue
+        """Take the faster projection for every step, as ``warm_up`` does."""
+        for case in cases:
             taken: dict[Projection, float] = {}
             for projection in ("full", "selective"):
                 self.plan[case.step] = projection
