@@ -22,7 +22,7 @@ from beamsieve.index.encode import (
 )
 from beamsieve.index.layouts import dense_bitmap, dense_ranks
 from beamsieve.index.levels import Level
-from beamsieve.index.starts import BLOCKS, SPAN, WORD, RowStarts
+from beamsieve.index.starts import BLOCKS, SPAN, WORD, RowStarts, starts_dtype
 from beamsieve.index.tables import (
     GROUP,
     Layout,
@@ -54,6 +54,7 @@ def make_tables(
     scans = _scan(levels, threads)
     tables: list[StepTable] = []
     jobs: list[parallel.Job] = []
+    later: list[parallel.Job] = []
     for step, (level, layout) in enumerate(zip(levels, layouts, strict=True), 1):
         starts, filling = _starts(level, scans[step - 1])
         rows, entries = starts.rows, starts.entries
@@ -61,7 +62,9 @@ def make_tables(
         table = _dense if dense else _sparse
         made, more = table(step, level, starts, scans[step - 1].widest)
         tables.append(made)
-        jobs += [*filling, *more]
+        jobs += filling
+        later += more
+    jobs += later  # row starts first: among them are the longest jobs
     parallel.run(lambda job: job(), jobs, threads, progress)
     return tuple(tables)
 
@@ -128,9 +131,16 @@ def _starts(level: Level, scan: _Scan) -> tuple[RowStarts, list[parallel.Job]]:
     if kind == "plain":
         return RowStarts(rows, entries, level.row_starts, candidates=candidates), []
     block = int(kind.removeprefix("sampled/"))
-    samples, exceptions = sampled_places(level.row_starts, block, gap)
     bits = np.zeros(bit_words(rows, entries, gap), np.uint64)
-    jobs: list[parallel.Job] = [
+    jobs: list[parallel.Job] = []
+    if gap:
+        samples, exceptions = sampled_places(level.row_starts, block, gap)
+    else:
+        dtype = starts_dtype(entries)
+        samples = np.empty(-(-(rows + 1) // block), dtype)
+        exceptions = np.empty(scan.exceptional[block] * block, dtype)
+        jobs.append(partial(_fill_samples, level.row_starts, block, samples, exceptions))
+    jobs += [
         partial(_fill_bits, level.row_starts, gap, bits, *piece)
         for piece in parallel.pieces(len(bits), _CHUNK // WORD)
     ]
@@ -145,6 +155,15 @@ def _starts(level: Level, scan: _Scan) -> tuple[RowStarts, list[parallel.Job]]:
         candidates=candidates,
     )
     return starts, jobs
+
+
+def _fill_samples(
+    starts: NDArray[np.integer],
+    block: int,
+    samples: NDArray[np.signedinteger],
+    exceptions: NDArray[np.signedinteger],
+) -> None:
+    samples[:], exceptions[:] = sampled_places(starts, block, 0)
 
 
 def _fill_bits(
