@@ -22,6 +22,43 @@ struct Carver {
     }
 };
 
+// The same value, in a register from here on: the compiler would rather compute some again at every use,
+// or keep what it was made of. Addresses in device or in shared memory, and numbers.
+template <class P> __device__ __forceinline__ P* settled(P* x) {
+#ifdef __CUDA_ARCH__
+    u64 place = __cvta_generic_to_global(x);
+    asm volatile("" : "+l"(place));
+    x = static_cast<P*>(__cvta_global_to_generic(place));
+#endif
+    return x;
+}
+template <class P> __device__ __forceinline__ P* settled_in_block(P* x) {
+#ifdef __CUDA_ARCH__
+    u32 place = static_cast<u32>(__cvta_generic_to_shared(x));
+    asm volatile("" : "+r"(place));
+    x = static_cast<P*>(__cvta_shared_to_generic(place));
+#endif
+    return x;
+}
+__device__ __forceinline__ u32 settled(u32 x) {
+#ifdef __CUDA_ARCH__
+    asm volatile("" : "+r"(x));
+#endif
+    return x;
+}
+__device__ __forceinline__ uint4 settled(uint4 x) {
+#ifdef __CUDA_ARCH__
+    asm volatile("" : "+r"(x.x), "+r"(x.y), "+r"(x.z), "+r"(x.w));
+#endif
+    return x;
+}
+__device__ __forceinline__ float settled(float x) {
+#ifdef __CUDA_ARCH__
+    asm volatile("" : "+f"(x));
+#endif
+    return x;
+}
+
 __device__ __forceinline__ float never() { return __int_as_float(static_cast<int>(0xff800000u)); }
 
 __device__ __forceinline__ bool is_finite(float x) {
@@ -256,14 +293,9 @@ struct Mass {
         largest = top;
     }
     __device__ __forceinline__ Mass across_warp() const {
-        Mass all = *this;
-#pragma unroll
-        for (int step = 16; step > 0; step >>= 1) {
-            Mass other;
-            other.largest = __shfl_xor_sync(EVERY_LANE, all.largest, step);
-            other.sum = __shfl_xor_sync(EVERY_LANE, all.sum, step);
-            all.add(other);
-        }
+        Mass all;
+        all.largest = warp_max(largest);
+        if (all.largest != never()) all.sum = warp_sum(sum * quick_exp(largest - all.largest));
         return all;
     }
     // The log of the mass, in two parts: x is the largest value, y the log of the rest. Subtracted

@@ -76,27 +76,27 @@ struct OpenTiles {
         if (i >= count) return;
         const u32 tile = numbers[from + i], m = tile / step.tiles;
         const i64 beam = static_cast<i64>(b) * step.beams + m;
-        Opened own{step.in_rows[beam], __ldcg(step.masses + beam), step.in_scores[beam], m, (tile - m * step.tiles) * step.tile, static_cast<u32>(step.vocabulary)};
-        if (step.in_finished[beam]) {
-            own.size = 0;
-        } else if (is_listed(step)) {
+        const i64 row = step.in_rows[beam];
+        const bool finished = step.in_finished[beam];  // its row is none of this table
+        Opened own{finished ? 0 : row, __ldcg(step.masses + beam), step.in_scores[beam], m, (tile - m * step.tiles) * step.tile, static_cast<u32>(step.vocabulary)};
+        if (is_listed(step)) {
             const Range range = range_of(step.table.starts, own.base);
             own.size = range.size();
             own.base = range.begin;
         }
+        if (finished) own.size = 0;
         opened[i] = own;
     }
 
-    // 32 positions to a warp at a time, four times over before the first use.
+    // 32 positions to a warp at a time, four times over, with all loads on their way before the first use.
     template <class F> __device__ __forceinline__ void visit(u32 from, u32 count, F f) const {
         const u32 halves = step.tile == 64 ? 1 : 0, all = count << halves;
-        const bool simple = step.bonus == nullptr && step.nudge == nullptr;
+        const bool simple = step.bonus == nullptr && step.nudge == nullptr && step.bias == nullptr;
 #pragma unroll 1
         for (u32 part = warp_id(); part < all; part += 4 * WARPS) {
             float key[4];
             if (simple) {
-#pragma unroll
-                for (u32 k = 0; k < 4; ++k) key[k] = part + k * WARPS < all ? simple_key(part + k * WARPS, halves) : never();
+                simple_keys(part, all, halves, key);
             } else {
 #pragma unroll
                 for (u32 k = 0; k < 4; ++k) key[k] = part + k * WARPS < all ? with_guidance(part + k * WARPS, halves) : never();
@@ -110,20 +110,52 @@ struct OpenTiles {
         }
     }
 
-    // The key of the lane's position in one half or whole tile, -inf where there is no candidate. All
-    // loads are on their way before the first is needed.
-    __device__ __forceinline__ float simple_key(u32 at, u32 halves) const {
-        const Opened& tile = opened[at >> halves];
-        const u32 size = tile.size, p = tile.place + (at & halves) * 32 + lane_id();
-        const float beam_score = tile.score;
-        if (p >= size) return size == 0 && p == 0 ? or_dead(beam_score) : never();  // a finished beam
-        const i64 beam = static_cast<i64>(b) * step.beams + tile.beam, base = tile.base;
-        u32 v = p;
-        bool kept = is_eligible(step, beam, p);
-        if (is_listed(step)) v = token_at(step.table, base + p);
-        else kept &= is_valid(step.table, base, p);
-        const float logit = logit_of<T>(step, beam, v);
-        return kept ? or_dead(beam_score + log_probability(logit, tile.mass)) : never();
+    // The keys of the lane's positions in four halves or whole tiles, -inf where there is no candidate.
+    __device__ __forceinline__ void simple_keys(u32 part, u32 all, u32 halves, float (&key)[4]) const {
+        const bool lists = is_listed(step), scaled = step.left_units != nullptr;
+        const T* const logits = static_cast<const T*>(step.logits);
+        u32 p[4], v[4], bits[4];
+        float x[4], unit[4];
+#pragma unroll
+        for (u32 k = 0; k < 4; ++k) {
+            const u32 at = part + k * WARPS;
+            const Opened& tile = opened[min(at, all - 1) >> halves];
+            p[k] = at < all ? tile.place + (at & halves) * 32 + lane_id() : ~0u;
+            v[k] = p[k] < tile.size ? p[k] : 0;  // something that is there, so that no load waits for a branch
+        }
+        if (lists) {
+            TokenWords words[4];
+#pragma unroll
+            for (u32 k = 0; k < 4; ++k) words[k] = words_at(step.table, opened[min(part + k * WARPS, all - 1) >> halves].base + v[k]);
+#pragma unroll
+            for (u32 k = 0; k < 4; ++k) v[k] = token_of(step.table, words[k]);
+        }
+#pragma unroll
+        for (u32 k = 0; k < 4; ++k) {
+            const Opened& tile = opened[min(part + k * WARPS, all - 1) >> halves];
+            const i64 beam = static_cast<i64>(b) * step.beams + tile.beam;
+            bits[k] = lists ? ~0u : reinterpret_cast<const u32*>(step.table.bitmap + tile.base * step.table.words)[v[k] >> 5];
+            if (step.eligible != nullptr && p[k] < tile.size) {  // numbered by position, as the bitmap is by token
+                const u32 word = step.eligible[beam * step.eligible_words + (p[k] >> 5)];
+                bits[k] = lists ? (word >> (p[k] & 31) & 1u) << (v[k] & 31) : bits[k] & word;
+            }
+            x[k] = number(logits[beam * step.vocabulary + v[k]]);
+            unit[k] = scaled ? step.left_units[beam] * step.right_units[v[k]] : 1.0f;
+        }
+#pragma unroll
+        for (u32 k = 0; k < 4; ++k) {
+            x[k] = settled(x[k]);
+            bits[k] = settled(bits[k]);
+        }
+#pragma unroll
+        for (u32 k = 0; k < 4; ++k) {
+            const Opened& tile = opened[min(part + k * WARPS, all - 1) >> halves];
+            const float score = tile.score;
+            const float logit = or_dead(scaled ? x[k] * unit[k] : x[k]);
+            key[k] = or_dead(score + log_probability(logit, tile.mass));
+            if (p[k] >= tile.size || !(bits[k] >> (v[k] & 31) & 1u)) key[k] = never();
+            if (tile.size == 0 && p[k] == 0) key[k] = or_dead(score);  // a finished beam
+        }
     }
 
     // The same with a bonus or a nudge.
@@ -159,18 +191,18 @@ __global__ void __launch_bounds__(THREADS, 2) open_tiles(const __grid_constant__
         const u32 p = slot - parent * each;
         const i64 beam = first_beam + parent;
         const float key = key_of(number);
+        const Ancestors ancestors = ancestors_of(step, beam);
         const i64 row = step.in_rows[beam];
-        if (step.in_finished[beam]) {
-            write_beam(step, b, place, parent, -1, key, key, row, 1);
-            return;
-        }
-        const i64 entry = entry_at(step, row, start_of(step.table.starts, row), p);
+        const bool was_finished = step.in_finished[beam];
+        const i64 known = was_finished ? 0 : row;  // looked up in any case, so that no load waits for a branch
+        const i64 entry = entry_at(step, known, start_of(step.table.starts, known), p);
         const u32 token = lists ? token_at(step.table, entry) : p;
         float score = key;  // without a nudge they are one
-        if (step.nudge != nullptr) score = token_score<T>(step, beam, token, __ldcg(step.masses + beam), step.in_scores[beam]);
-        u8 finished;
-        const i64 next = settle(step, entry, finished);
-        write_beam(step, b, place, parent, static_cast<int>(token), score, key, next, finished);
+        if (step.nudge != nullptr && !was_finished) score = token_score<T>(step, beam, token, __ldcg(step.masses + beam), step.in_scores[beam]);
+        u8 finished = 1;
+        i64 next = row;
+        if (!was_finished) next = settle(step, entry, finished);
+        write_beam(step, b, place, parent, ancestors, was_finished ? -1 : static_cast<int>(token), score, key, next, finished);
     };
     write_padding(step, b, choose(chooser, gathered, step.width, emit));
 }

@@ -12,6 +12,22 @@
 // of any M different rows: a candidate's logit and what it is, side by side, and behind all of these
 // the keys. M * widest row < 2^32, M <= 4096, V <= 2^20.
 
+// Eight numbers of a row, as they are loaded.
+template <class T>
+struct Eight {
+    uint4 words[sizeof(T) / 2];
+
+    __device__ __forceinline__ void load(const T* from) {
+#pragma unroll
+        for (int i = 0; i < static_cast<int>(sizeof(T) / 2); ++i) words[i] = reinterpret_cast<const uint4*>(from)[i];
+    }
+    __device__ __forceinline__ void settle() {
+#pragma unroll
+        for (int i = 0; i < static_cast<int>(sizeof(T) / 2); ++i) words[i] = settled(words[i]);
+    }
+    __device__ __forceinline__ void numbers(float (&to)[8]) const { load8(reinterpret_cast<const T*>(words), to); }
+};
+
 // The lane's part of four products of `size` numbers, those of row m[k] of `a` with row v[k] of `b`.
 template <class T> __device__ __forceinline__ void lane_products(const T* a, const T* b, const u32 (&m)[4], const u32 (&v)[4], u32 size, bool aligned, float (&sum)[4]) {
 #pragma unroll
@@ -23,15 +39,30 @@ template <class T> __device__ __forceinline__ void lane_products(const T* a, con
             for (int k = 0; k < 4; ++k) sum[k] = fmaf(number(a[static_cast<u64>(m[k]) * size + i]), number(b[static_cast<u64>(v[k]) * size + i]), sum[k]);
         return;
     }
+    constexpr int TOGETHER = sizeof(T) == 4 ? 2 : 4;  // as many as fit in registers
 #pragma unroll 1
     for (u32 i = lane_id() * 8; i < size; i += 256) {
 #pragma unroll
-        for (int k = 0; k < 4; ++k) {
-            float x[8], y[8];
-            load8(a + (static_cast<u64>(m[k]) * size + i), x);
-            load8(b + (static_cast<u64>(v[k]) * size + i), y);
+        for (int from = 0; from < 4; from += TOGETHER) {
+            Eight<T> x[TOGETHER], y[TOGETHER];
 #pragma unroll
-            for (int n = 0; n < 8; ++n) sum[k] = fmaf(x[n], y[n], sum[k]);
+            for (int k = 0; k < TOGETHER; ++k) {
+                x[k].load(a + (static_cast<u64>(m[from + k]) * size + i));
+                y[k].load(b + (static_cast<u64>(v[from + k]) * size + i));
+            }
+#pragma unroll
+            for (int k = 0; k < TOGETHER; ++k) {
+                x[k].settle();
+                y[k].settle();
+            }
+#pragma unroll
+            for (int k = 0; k < TOGETHER; ++k) {
+                float left[8], right[8];
+                x[k].numbers(left);
+                y[k].numbers(right);
+#pragma unroll
+                for (int n = 0; n < 8; ++n) sum[from + k] = fmaf(left[n], right[n], sum[from + k]);
+            }
         }
     }
 }
@@ -51,6 +82,7 @@ __global__ void __launch_bounds__(THREADS, 2) score_rows(const __grid_constant__
     u32* const staged_names = carver.take<u32>(step.staged);
 
     // Degrees, and where each beam's candidates begin.
+    // A beam that is not there or has finished is looked up as row 0, so that no load waits for a branch.
     const int count = static_cast<int>(step.in_count[b]);
     const int each = (beams + THREADS - 1) / THREADS;
     u32 mine = 0, widest = 0;
@@ -60,18 +92,11 @@ __global__ void __launch_bounds__(THREADS, 2) score_rows(const __grid_constant__
         if (m >= beams) break;
         const i64 row = step.in_rows[first_beam + m];
         const bool finished = step.in_finished[first_beam + m];
-        u32 degree = 0;
-        i64 start = -1;
-        if (m < count) {
-            degree = 1;
-            if (!finished) {
-                const Range range = range_of(step.table.starts, row);
-                start = range.begin;
-                degree = range.size();
-            }
-        }
-        first[m] = start;
-        mass[m].x = step.in_scores[first_beam + m];  // asked for now, needed by the last block
+        mass[m].x = step.in_scores[first_beam + m];  // the last block needs it
+        const bool live = m < count && !finished;
+        const Range range = range_of(step.table.starts, live ? row : 0);
+        const u32 degree = live ? range.size() : m < count;
+        first[m] = live ? range.begin : -1;
         offset[m] = degree;
         mine += degree;
         widest = max(widest, degree);
@@ -164,8 +189,9 @@ __global__ void __launch_bounds__(THREADS, 2) score_rows(const __grid_constant__
         const u32 candidate = slot_of(number), name = rows.name_of(candidate);
         const int m = static_cast<int>(name >> TOKEN_BITS);
         const float key = key_of(number);
+        const Ancestors ancestors = ancestors_of(step, first_beam + m);
         if (first[m] < 0) {
-            write_beam(step, b, place, m, -1, key, key, step.in_rows[first_beam + m], 1);
+            write_beam(step, b, place, m, ancestors, -1, key, key, step.in_rows[first_beam + m], 1);
             return;
         }
         const u32 token = name & TOKEN_MASK;
@@ -176,7 +202,7 @@ __global__ void __launch_bounds__(THREADS, 2) score_rows(const __grid_constant__
         }
         u8 finished;
         const i64 row = settle(step, first[m] + candidate - offset[m], finished);
-        write_beam(step, b, place, m, static_cast<int>(token), score, key, row, finished);
+        write_beam(step, b, place, m, ancestors, static_cast<int>(token), score, key, row, finished);
     });
     write_padding(step, b, kept);
 }

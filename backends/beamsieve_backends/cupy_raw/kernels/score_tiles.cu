@@ -41,9 +41,10 @@ __device__ __forceinline__ Mass read_entries(const Step& step, const Beam& beam,
             top = fmaxf(top, x[k]);
         }
         if (!whole) add_to_mass(mass, x, top);
-        const FourLargest<32> four(most);
-        const int tile = t + four.k() * parts;
-        if (four.writes() && tile < filled) best[tile] = four.largest;
+        const FourPlaces<32> places;
+        const float largest = places.largest(most);
+        const int tile = t + static_cast<int>(places.k) * parts;
+        if (places.writes && tile < filled) best[tile] = largest;
     }
     return mass;
 }
@@ -133,13 +134,11 @@ __global__ void __launch_bounds__(THREADS, 2) score_tiles(const __grid_constant_
         const i64 row = step.in_rows[known];
         const float score_before = step.in_scores[known];
         const bool alive = there && m < count, finished = alive && was_finished, live = alive && !finished;
-        if (live) {
-            beam.row = row;
-            if (listed) {
-                const Range range = range_of(step.table.starts, beam.row);
-                beam.start = range.begin;
-                beam.size = range.size();
-            }
+        beam.row = live ? row : 0;  // looked up in any case, so that no load waits for a branch
+        if (listed) {
+            const Range range = range_of(step.table.starts, beam.row);
+            beam.start = range.begin;
+            beam.size = range.size();
         }
         Mass sum;
         if (live) sum = read_parts<T>(step, beam, own, share == 1 ? parts : own + 1, room, best);

@@ -70,11 +70,12 @@ __global__ void __launch_bounds__(THREADS) select_slots(const __grid_constant__ 
             return;
         }
         const int m = static_cast<int>(slot / in.slots);
+        const Ancestors ancestors = ancestors_of(step, static_cast<i64>(b) * step.beams + m);
         const int token = in.tokens[at];
         u8 finished = 1;
         i64 row = in.rows[at];
         if (token != -1) row = settle(step, row, finished);
-        write_beam(step, b, place, m, token, in.scores[at], key, row, finished);
+        write_beam(step, b, place, m, ancestors, token, in.scores[at], key, row, finished);
     };
     const u32 kept = choose(chooser, gathered, step.width, emit);
     if (in.rows != nullptr) {

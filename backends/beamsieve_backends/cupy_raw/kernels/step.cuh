@@ -124,23 +124,28 @@ __device__ __forceinline__ i64 settle(const Step& step, i64 entry, u8& finished)
     return integer_at(step.child_leaf, step.leaf_bytes, entry);
 }
 
+// The first tokens of a beam, asked for ahead of their use.
+struct Ancestors {
+    int tokens[4];
+};
+__device__ __forceinline__ Ancestors ancestors_of(const Step& step, i64 beam) {
+    Ancestors found;
+#pragma unroll
+    for (int k = 0; k < 4; ++k) found.tokens[k] = k < step.decoded ? __ldg(step.in_tokens + beam * step.decoded + k) : 0;
+    return found;
+}
+
 // Writes place `place` of request b: the beam that parent `m` becomes by `token`.
 __device__ __forceinline__ void write_beam(
-    const Step& step, int b, u32 place, int m, int token, float score, float key, i64 row, u8 finished
+    const Step& step, int b, u32 place, int m, const Ancestors& ancestors, int token, float score, float key, i64 row, u8 finished
 ) {
     const i64 out = static_cast<i64>(b) * step.width + place;
-    const i64 parent = static_cast<i64>(b) * step.beams + m;
-    const int* const from = step.in_tokens + parent * step.decoded;
     int* const to = step.out_tokens + out * (step.decoded + 1);
+#pragma unroll
+    for (int k = 0; k < 4; ++k)
+        if (k < step.decoded) to[k] = ancestors.tokens[k];
 #pragma unroll 1
-    for (int i = 0; i < step.decoded; i += 4) {  // all loads before the first store
-        int four[4];
-#pragma unroll
-        for (int k = 0; k < 4; ++k) four[k] = i + k < step.decoded ? __ldg(from + i + k) : 0;
-#pragma unroll
-        for (int k = 0; k < 4; ++k)
-            if (i + k < step.decoded) to[i + k] = four[k];
-    }
+    for (int i = 4; i < step.decoded; ++i) to[i] = __ldg(step.in_tokens + (static_cast<i64>(b) * step.beams + m) * step.decoded + i);
     to[step.decoded] = token;
     step.out_scores[out] = score;
     step.out_keys[out] = key;

@@ -90,15 +90,21 @@ struct Table {
     int words, groups;
 };
 
-// The token of an entry (list layout). A second word is read only where the token reaches into it.
-__device__ __forceinline__ u32 token_at(const Table& table, i64 entry) {
-    const u32 bits = table.token_bits;
-    const i64 at = entry * bits;
+// The token of an entry (list layout). A second word is read only where the token reaches into it; else the
+// first once more, so that no load waits for a branch.
+struct TokenWords {
+    u32 first, second, shift;
+};
+__device__ __forceinline__ TokenWords words_at(const Table& table, i64 entry) {
+    const i64 at = entry * table.token_bits;
     const u32 shift = static_cast<u32>(at) & 31u;
     const u32* const words = static_cast<const u32*>(table.tokens) + (at >> 5);
-    const u32 first = words[0], second = shift + bits > 32 ? words[1] : 0;
-    return static_cast<u32>((first | static_cast<u64>(second) << 32) >> shift) & (0xffffffffu >> (32 - bits));
+    return {words[0], words[shift + table.token_bits > 32], shift};
 }
+__device__ __forceinline__ u32 token_of(const Table& table, const TokenWords& words) {
+    return static_cast<u32>((words.first | static_cast<u64>(words.second) << 32) >> words.shift) & (0xffffffffu >> (32 - table.token_bits));
+}
+__device__ __forceinline__ u32 token_at(const Table& table, i64 entry) { return token_of(table, words_at(table, entry)); }
 
 __device__ __forceinline__ bool is_valid(const Table& table, i64 row, u32 token) {
     return table.bitmap[row * table.words + (token >> 6)] >> (token & 63) & 1;

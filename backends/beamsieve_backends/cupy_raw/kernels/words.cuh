@@ -27,20 +27,25 @@ __device__ __forceinline__ void add_to_mass(Mass& mass, const float (&x)[N], flo
 // The largest of most[k] over `Span` neighbouring lanes (32 or 16), for four k at once: lanes trade what
 // others gather, so that each of the last steps is one for all. A lane gets that of its own k.
 template <int Span>
-struct FourLargest {
-    static constexpr int FIRST = Span / 2, SECOND = Span / 4;
-    float largest;
-    __device__ __forceinline__ FourLargest(const float (&most)[TILES_AHEAD]) {
-        const bool upper = lane_id() & FIRST, odd = lane_id() & SECOND;
+struct FourPlaces {
+    static constexpr u32 FIRST = Span / 2, SECOND = Span / 4;
+    u32 k;
+    bool writes;
+
+    __device__ __forceinline__ FourPlaces() {
+        k = (lane_id() & FIRST ? 2 : 0) + (lane_id() & SECOND ? 1 : 0);
+        writes = (lane_id() & (SECOND - 1)) == 0;
+    }
+    __device__ __forceinline__ float largest(const float (&most)[TILES_AHEAD]) const {
+        const bool upper = k >= 2, odd = k & 1;
         float even = upper ? most[2] : most[0], next = upper ? most[3] : most[1];
         even = fmaxf(even, __shfl_xor_sync(EVERY_LANE, upper ? most[0] : most[2], FIRST));
         next = fmaxf(next, __shfl_xor_sync(EVERY_LANE, upper ? most[1] : most[3], FIRST));
-        largest = fmaxf(odd ? next : even, __shfl_xor_sync(EVERY_LANE, odd ? even : next, SECOND));
+        float largest = fmaxf(odd ? next : even, __shfl_xor_sync(EVERY_LANE, odd ? even : next, SECOND));
 #pragma unroll
-        for (int by = SECOND / 2; by > 0; by >>= 1) largest = fmaxf(largest, __shfl_xor_sync(EVERY_LANE, largest, by));
+        for (u32 by = SECOND / 2; by > 0; by >>= 1) largest = fmaxf(largest, __shfl_xor_sync(EVERY_LANE, largest, by));
+        return largest;
     }
-    static __device__ __forceinline__ int k() { return (lane_id() & FIRST ? 2 : 0) + (lane_id() & SECOND ? 1 : 0); }
-    static __device__ __forceinline__ bool writes() { return (lane_id() & (SECOND - 1)) == 0; }
 };
 
 // A warp's logits on their way into shared memory: each lane copies what it will read itself, so that
@@ -49,16 +54,17 @@ template <class T>
 struct Arriving {
     struct __align__(4 * sizeof(T)) Four { T x[4]; };
     Four* place;        // of this lane, in the first of two halves
-    const T* logits;    // the beam's
-    u32 vocabulary;
+    const T* logits;    // of this lane in the beam's first chunk
+    u32 left;           // how many logits there are from there on
 
     static constexpr u32 HALF = TILES_AHEAD * 32;  // vectors of a warp in one turn
 
-    __device__ __forceinline__ void ask(u32 half, int chunk, int parts) const {
+    // Logits `at`, `at + apart`, …, four each.
+    __device__ __forceinline__ void ask(u32 half, u32 at, u32 apart) const {
 #pragma unroll
-        for (int k = 0; k < TILES_AHEAD; ++k) {
-            const u32 p = static_cast<u32>(chunk + k * parts) * 128 + lane_id() * 4;
-            copy_ahead<4 * sizeof(T)>(place + half * HALF + k * 32, logits + (p < vocabulary ? p : 0), p < vocabulary);
+        for (u32 k = 0; k < TILES_AHEAD; ++k) {
+            const u32 from = at + k * apart;
+            copy_ahead<4 * sizeof(T)>(place + half * HALF + k * 32, logits + (from < left ? from : 0), from < left);
         }
         close_copies();
     }
@@ -77,36 +83,43 @@ struct Arriving {
 // candidate logits in `best`. The usual case, at the speed of memory: bitmap layout, whole vectors, no
 // bias, and a denominator of valid or of eligible tokens. A chunk is two tiles, four tokens to a lane;
 // a turn is TILES_AHEAD chunks of a part. An invalid token is -inf, and exp makes it 0.
+//
+// Every instruction of a turn counts. So what does not change is in registers (`settled`), and a logit
+// that is NaN or +inf is looked for by what it makes of the sum: then the turn is done again without it.
 template <class T, bool AllKept>
 __device__ __forceinline__ Mass read_words(const Step& step, const Beam& beam, int first, int end, u8* room, float* best) {
-    const u8* const valid_bits = reinterpret_cast<const u8*>(step.table.bitmap + beam.row * step.table.words);
-    const u8* const kept_bits = reinterpret_cast<const u8*>(step.eligible + beam.beam * step.eligible_words);
+    using Vectors = Arriving<T>;
+    const u32 lane = lane_id(), own = lane * 4, parts = step.parts, apart = parts * 128;
+    const u32 nibble = settled((lane & 1) * 4), left = step.vocabulary - min(own, static_cast<u32>(step.vocabulary));
+    const Vectors arriving{
+        settled_in_block(reinterpret_cast<typename Vectors::Four*>(room) + warp_id() * 2 * Vectors::HALF + lane),
+        settled(static_cast<const T*>(step.logits) + beam.beam * step.vocabulary + own), left
+    };
+    const u8* const valid_bits = settled(reinterpret_cast<const u8*>(step.table.bitmap + beam.row * step.table.words) + lane / 2);
+    const u8* const kept_bits = AllKept ? nullptr : settled(reinterpret_cast<const u8*>(step.eligible + beam.beam * step.eligible_words) + lane / 2);
     const bool narrowed = step.normalize == NORMALIZE_ELIGIBLE, scaled = step.left_units != nullptr;
     const float left_unit = scaled ? step.left_units[beam.beam] : 1.0f;
-    const int parts = step.parts, chunks = (step.tiles + 1) / 2;
-    const u32 vocabulary = step.vocabulary;
-    using Vectors = Arriving<T>;
-    const Vectors arriving{
-        reinterpret_cast<typename Vectors::Four*>(room) + warp_id() * 2 * Vectors::HALF + lane_id(),
-        static_cast<const T*>(step.logits) + beam.beam * step.vocabulary, vocabulary
-    };
+    const FourPlaces<16> places;
+    float* const lane_best = settled(best + 2 * places.k * parts + lane / 16);
+    const u32 tiles_left = static_cast<u32>(max(0, step.tiles - static_cast<int>(2 * places.k * parts + lane / 16)));
+    const u32 all = step.tiles * 64;
     Mass mass, sum;
-    int part = first, c = first, half = 0;
-    arriving.ask(0, c, parts);
+    u32 part = first, at = first * 128, half = 0;
+    arriving.ask(0, at, apart);
 #pragma unroll 1
-    while (part < end) {
-        int next_part = part, next = c + parts * TILES_AHEAD;
-        if (next >= chunks) next = ++next_part;
-        if (next_part < end) arriving.ask(half ^ 1, next, parts);
+    while (part < static_cast<u32>(end)) {
+        u32 next_part = part, next = at + apart * TILES_AHEAD;
+        if (next >= all) next = ++next_part * 128;
+        if (next_part < static_cast<u32>(end)) arriving.ask(half ^ 1, next, apart);
         else close_copies();
         u32 valid[TILES_AHEAD], kept[TILES_AHEAD];
 #pragma unroll
-        for (int k = 0; k < TILES_AHEAD; ++k) {
-            const u32 p = static_cast<u32>(c + k * parts) * 128 + lane_id() * 4;
+        for (u32 k = 0; k < TILES_AHEAD; ++k) {
+            const u32 from = at + k * apart;
             valid[k] = kept[k] = 0;
-            if (p < vocabulary) {
-                valid[k] = valid_bits[p >> 3] >> (p & 4);
-                if (!AllKept) kept[k] = kept_bits[p >> 3] >> (p & 4);
+            if (from < left) {
+                valid[k] = valid_bits[from >> 3] >> nibble;
+                if (!AllKept) kept[k] = valid[k] & kept_bits[from >> 3] >> nibble;
             }
         }
         await_copies<1>();
@@ -114,56 +127,52 @@ __device__ __forceinline__ Mass read_words(const Step& step, const Beam& beam, i
         arriving.take(half, x);
         if (scaled) {
 #pragma unroll
-            for (int k = 0; k < TILES_AHEAD; ++k) {
-                const u32 p = static_cast<u32>(c + k * parts) * 128 + lane_id() * 4;
+            for (u32 k = 0; k < TILES_AHEAD; ++k) {
+                const u32 from = at + k * apart;
                 float unit[4] = {0.0f, 0.0f, 0.0f, 0.0f};
-                if (p < vocabulary) load4(step.right_units + p, unit);
+                if (from < left) load4(step.right_units + own + from, unit);
 #pragma unroll
                 for (int i = 0; i < 4; ++i) x[4 * k + i] *= left_unit * unit[i];
             }
         }
-        float top = never(), highest = never();
-#pragma unroll
-        for (int k = 0; k < TILES_AHEAD; ++k) {
-            const u32 kept_here = AllKept ? valid[k] : valid[k] & kept[k];
-            const u32 counts = narrowed ? kept_here : valid[k];
-            most[k] = never();
-#pragma unroll
-            for (int i = 0; i < 4; ++i) {  // fmaxf makes NaN -inf
-                float& each = x[4 * k + i];
-                if (!AllKept) most[k] = fmaxf(most[k], kept_here & 1u << i ? each : never());
-                each = fmaxf(counts & 1u << i ? each : never(), never());
-                if (AllKept) most[k] = fmaxf(most[k], each);
-                else top = fmaxf(top, each);
-            }
-            highest = fmaxf(highest, most[k]);
-        }
-        top = fmaxf(top, highest);
-        if (__any_sync(EVERY_LANE, top == -never())) {  // seldom: +inf counts as -inf
-            top = never();
+        const auto look = [&]() {
+            float top = never();
 #pragma unroll
             for (int k = 0; k < TILES_AHEAD; ++k) {
-                const u32 kept_here = AllKept ? valid[k] : valid[k] & kept[k];
-                most[k] = never();
+                const u32 counts = AllKept || !narrowed ? valid[k] : kept[k];
 #pragma unroll
                 for (int i = 0; i < 4; ++i) {
                     float& each = x[4 * k + i];
-                    each = or_dead(each);
-                    top = fmaxf(top, each);
-                    if (kept_here & 1u << i) most[k] = fmaxf(most[k], each);
+                    each = counts & 1u << i ? each : never();
+                    const float candidate = AllKept || kept[k] & 1u << i ? each : never();
+                    most[k] = i == 0 ? candidate : fmaxf(most[k], candidate);
+                    if (!AllKept) top = fmaxf(top, each);
                 }
+                if (AllKept) top = k == 0 ? most[k] : fmaxf(top, most[k]);
             }
+            return top;
+        };
+        const Mass before = mass;
+        add_to_mass(mass, x, look());
+        if (__any_sync(EVERY_LANE, !(mass.sum < -never()))) {
+            mass = before;
+#pragma unroll
+            for (int k = 0; k < TILES_AHEAD; ++k) {
+                valid[k] = settled(valid[k]);  // nothing of the first look is kept for this one
+                kept[k] = settled(kept[k]);
+            }
+#pragma unroll
+            for (int i = 0; i < TILES_AHEAD * 4; ++i) x[i] = or_dead(settled(x[i]));
+            add_to_mass(mass, x, look());
         }
-        add_to_mass(mass, x, top);
-        const FourLargest<16> four(most);
-        const int chunk = c + four.k() * parts, tile = 2 * chunk + (lane_id() >> 4);
-        if (four.writes() && tile < step.tiles) best[tile] = four.largest;
+        const float largest = places.largest(most);
+        if (places.writes && at / 64 < tiles_left) lane_best[at / 64] = largest;
         if (next_part != part) {
             sum.add(mass.across_warp());
             mass = Mass();
         }
         part = next_part;
-        c = next;
+        at = next;
         half ^= 1;
     }
     return sum;
