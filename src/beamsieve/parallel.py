@@ -5,7 +5,8 @@ from __future__ import annotations
 import os
 import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor, wait
+from contextlib import contextmanager, nullcontext
 from typing import TypeVar
 
 from beamsieve.errors import InputError
@@ -63,17 +64,40 @@ def run(
             if done is not None:
                 done(len(found), len(tasks))
         return found
-    rows = BLOCK_ROWS * min(_MOST_BLOCKS, max(1, workers // _FEW_THREADS))
-    with ThreadPoolExecutor(workers, "beamsieve", _begin, (rows,)) as pool:
+    held: ThreadPoolExecutor | None = getattr(_own, "team", None)
+    with _pool(workers) if held is None else nullcontext(held) as pool:
+        futures = [pool.submit(work, task) for task in tasks]
         try:
-            for result in pool.map(work, tasks):
-                found.append(result)
+            for future in futures:
+                found.append(future.result())
                 if done is not None:
                     done(len(found), len(tasks))
         except BaseException:
-            pool.shutdown(wait=False, cancel_futures=True)
+            for future in futures:
+                future.cancel()
+            wait(futures)
             raise
     return found
+
+
+@contextmanager
+def team(threads: int | None = None) -> Iterator[None]:
+    """Within, every :func:`run` of this thread shares the same threads, and none makes its own."""
+    count = thread_count(threads)
+    if count == 1 or getattr(_own, "team", None) is not None:
+        yield
+        return
+    with _pool(count) as pool:
+        _own.team = pool
+        try:
+            yield
+        finally:
+            _own.team = None
+
+
+def _pool(workers: int) -> ThreadPoolExecutor:
+    rows = BLOCK_ROWS * min(_MOST_BLOCKS, max(1, workers // _FEW_THREADS))
+    return ThreadPoolExecutor(workers, "beamsieve", _begin, (rows,))
 
 
 def side_by_side(works: Iterable[Iterator[Sequence[Job]]], threads: int | None = None) -> None:

@@ -11,6 +11,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import ArrayLike, NDArray
 
+from beamsieve import parallel
 from beamsieve.catalog.batch import Batch, Columns
 from beamsieve.catalog.given import ids_of_rows
 from beamsieve.catalog.items import ItemIds, as_titles, distinct
@@ -142,7 +143,7 @@ class Catalog:
                     f"{source}: {len(column)} {name} for {len(matrix)} semantic IDs; "
                     "give one per row."
                 )
-        with Rejects(source, on_error, rejects) as log:
+        with Rejects(source, on_error, rejects) as log, parallel.team(threads):
             reader = RuleReader(lay_out(attributes))
             rows = Rows(log, codebooks, end_token, reader, threads)
             rows.add(batch)
@@ -184,7 +185,7 @@ class Catalog:
             CatalogError: naming the file, the row and the value.
         """
         name, batches = open_source(source, format, columns)
-        with Rejects(name, on_error, rejects) as log:
+        with Rejects(name, on_error, rejects) as log, parallel.team(threads):
             reader = RuleReader(lay_out(attributes))
             rows = Rows(log, codebooks, end_token, reader, threads)
             for batch, total in batches(rows.most):

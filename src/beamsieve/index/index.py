@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from beamsieve import parallel
 from beamsieve.catalog.validate import Progress
 from beamsieve.errors import InputError
 from beamsieve.index.build import LayoutChoice, build_parts
@@ -95,7 +96,8 @@ class Index(Lookups):
         if not hasattr(catalog, "order"):
             raise InputError(f"An index is built of a Catalog, not of {catalog!r}.")
         partitions = Partitions.of(static, dynamic, catalog.order.length)
-        return cls(*build_parts(catalog, layout, partitions, progress, threads))
+        with parallel.team(threads):
+            return cls(*build_parts(catalog, layout, partitions, progress, threads))
 
     def update(
         self,
@@ -143,7 +145,8 @@ class Index(Lookups):
                 not installed.
         """
         change = Change(add, remove, remove_sids, on_missing)
-        return Index(*updated_parts(self, change, layout, threads, progress, compiled))
+        with parallel.team(threads):
+            return Index(*updated_parts(self, change, layout, threads, progress, compiled))
 
     def save(self, path: str | Path, progress: Progress | None = None) -> None:
         """Write the index to a safetensors file; never leaves half a file under that name.
