@@ -183,6 +183,19 @@ def test_many_rows_in_every_layout(tmp_path: Path, length: int) -> None:
     assert {table.layout for table in dense.tables} == {"dense"}
 
 
+def test_tables_that_nothing_touches_are_shared() -> None:
+    index = small()
+    more = Catalog.from_arrays([[0, 1], [2, 2]], items=["d", "e"], codebooks=[3, 4])
+    first = index.update(Catalog.from_arrays([[0, 1]], items=["d"], codebooks=[3, 4]))
+    assert all(one is other for one, other in zip(first.tables, index.tables, strict=True))
+    assert first.items_of([0, 1]) == ["a", "d"]
+    second = index.update(more)
+    assert second.tables[0] is index.tables[0]
+    assert second.tables[1] is not index.tables[1]
+    dense = index.update(remove=["c"], add=more, layout="sparse")
+    assert {table.layout for table in dense.tables} == {"sparse"}
+
+
 SMALL = [("a", (0, 1)), ("b", (0, 2)), ("c", (2, 1))]
 
 

@@ -62,18 +62,15 @@ class ChangedTable:
     def steps(self) -> Iterator[list[parallel.Job]]:
         """What is to be done, for :func:`beamsieve.parallel.side_by_side`."""
         old, vocabulary = self._old, self._old.vocabulary
+        kind = self._kind()
+        if kind != "other" and self._is_untouched():
+            self.table = old
+            return
         starts: RowStarts | None = None
         widest = 0
         if old.starts.plain is not None:
             listed = self._plain_starts(old.starts.plain)
             starts, widest = encode_starts(listed), int(np.diff(listed).max(initial=0))
-        if old.token_kind == "dense":
-            kind = "dense" if self._layout == "dense" else "other"
-        else:
-            packs = "packed" in token_candidates(self._rows, self._entries, vocabulary)
-            kind = "packed" if packs else "plain"
-            if self._layout == "dense" or kind != old.token_kind:
-                kind = "other"
         made: StepTable | None = None
         jobs: list[parallel.Job] = []
         if kind == "dense":
@@ -96,6 +93,21 @@ class ChangedTable:
             self.table = make_table(old.step, vocabulary, starts.all(), tokens, self._layout)
         else:
             self.table = replace(made, starts=starts, widest=widest)
+
+    def _kind(self) -> str:
+        """How the tokens are held afterwards, where that is as before; else "other"."""
+        old = self._old
+        if old.token_kind == "dense":
+            return "dense" if self._layout == "dense" else "other"
+        packs = "packed" in token_candidates(self._rows, self._entries, old.vocabulary)
+        kind = "packed" if packs else "plain"
+        return "other" if self._layout == "dense" or kind != old.token_kind else kind
+
+    def _is_untouched(self) -> bool:
+        """Whether the table stays as it is, so that both indexes may hold its arrays."""
+        merge, kinds = self._change.merge, self._old.starts.candidates
+        changes = len(merge.deleted) + len(merge.at)
+        return not changes and self._old.starts.name == min(kinds, key=kinds.__getitem__)
 
     def _plain_starts(self, old: NDArray[np.signedinteger]) -> NDArray[np.int64]:
         """int64 [rows + 1]; from how many entries each row had, lost and got."""
