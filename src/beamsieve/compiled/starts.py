@@ -140,3 +140,36 @@ def count_wide(first: Any, last: Any, span: Any, counts: Any) -> None:
             if np.int64(last[end]) - np.int64(first[block]) >= span:
                 found += 1
         counts[step] = found
+
+
+@loop(
+    types.void,
+    given(uint64),
+    given(types.int32),
+    given(int64),
+    int64,
+    int64,
+    int64,
+    written(types.int32),
+)
+def list_blocks(
+    bits: Any, first: Any, blocks: Any, size: Any, rows: Any, entries: Any, out: Any
+) -> None:
+    """List the rows of some blocks.
+
+    Args:
+        bits: of the row starts.
+        first: every eighth row's place.
+        blocks: [n]; which.
+        size: rows of a block: 8, 16, 32 or 64.
+        rows: of the table.
+        entries: of the table.
+        out: [n * size]; written: where each row begins; the entries for those behind all.
+    """
+    for number in range(len(blocks)):
+        place = np.int64(first[blocks[number] * (size >> 3)])
+        for row in range(size):
+            here = blocks[number] * size + row <= rows
+            out[number * size + row] = place if here else entries
+            if here:
+                place = min(kth_set_bit(bits, place + 1, np.int64(0)), entries)

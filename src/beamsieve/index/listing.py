@@ -156,15 +156,25 @@ class Listing:
     def _sampled(self, block: int, listed: Places, candidates: dict[str, int]) -> RowStarts:
         samples = self._first[:: block // _STEP].copy()
         samples[listed] = -1 - np.arange(len(listed))
-        rows = np.minimum((listed[:, None] * block + np.arange(block)).ravel(), self._rows)
-        word = np.searchsorted(self._before, rows, side="right") - 1
-        starts = kth_set_bit(self._bits, word * WORD, rows - self._before[word])
         return RowStarts(
             self._rows,
             self._entries,
             bits=self._bits,
             samples=samples,
-            exceptions=starts.astype(samples.dtype),
+            exceptions=self._list_blocks(block, listed).astype(samples.dtype, copy=False),
             block=block,
             candidates=candidates,
         )
+
+    def _list_blocks(self, block: int, listed: Places) -> NDArray[np.signedinteger]:
+        """Where the rows of these blocks begin; the entries for rows behind all."""
+        if self._compiled:
+            from beamsieve.compiled.starts import list_blocks
+
+            found = np.empty(len(listed) * block, np.int32)
+            sizes = block, self._rows, self._entries
+            list_blocks(self._bits, self._first, listed, *sizes, found)
+            return found
+        rows = np.minimum((listed[:, None] * block + np.arange(block)).ravel(), self._rows)
+        word = np.searchsorted(self._before, rows, side="right") - 1
+        return kth_set_bit(self._bits, word * WORD, rows - self._before[word])
