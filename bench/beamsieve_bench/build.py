@@ -13,10 +13,10 @@ has read the rows from a file (int32, so that they are not copied) and made no c
 
 With ``--update`` one item in two hundred is removed and as many are added, by ``Index.update``, and
 compared with a full build of the changed catalog (the items have ids then): first, that both
-indexes hold the same bytes; then, their seconds. With ``--rules`` every item has rules on seven bit
-attributes of 63 values (64 bits each, with the reserved one) and on a Bloom attribute of 256 bits,
-six in ten times each; the rules are Python dicts, so reading them is most of the time of a build
-(an update reads those of what is added).
+indexes hold the same bytes, at which compiled loops are loaded, too; then, their seconds. With
+``--rules`` every item has rules on seven bit attributes of 63 values (64 bits each, with the
+reserved one) and on a Bloom attribute of 256 bits, six in ten times each; the rules are Python
+dicts, so reading them is most of the time of a build (an update reads those of what is added).
 """
 
 from __future__ import annotations
@@ -267,7 +267,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument(
         "--compiled",
         action=argparse.BooleanOptionalAction,
-        help="in compiled loops, or not; as the library chooses when left out",
+        help="update in compiled loops, or not; as the library chooses when left out",
     )
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--json", action="store_true")
@@ -275,6 +275,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     least = 0 if options.keep else 1
     if options.rounds < least or (options.items is not None and options.items < 1):
         parser.error("--rounds and --items must be at least 1")
+    if options.compiled is not None and not options.update:
+        parser.error("--compiled and --no-compiled are of an --update")
     if options.sids:
         rows = np.load(options.sids)
         vocabulary, name = int(rows.max()) + 1, options.sids
