@@ -39,13 +39,10 @@ def _totals(scores, tops, log_sums, m, largest, there):
 
 
 @triton.jit
-def _keys_of_slots(
-    scores, tops, log_sums, slot_ids, slot_scores, bonus, nudge, slot, there, beams_at, V,
-    has_bonus, has_nudge,
-):  # fmt: skip
+def _keys_of(
+    scores, tops, log_sums, bonus, nudge, logit, identity, there, beams_at, V, has_bonus, has_nudge
+):
     """Key, score and identity ``m * V + token`` of slots; -inf where one is empty."""
-    logit = tl.load(slot_scores + slot, mask=there, other=float("-inf"))
-    identity = tl.load(slot_ids + slot, mask=there, other=EMPTY)
     is_token = identity >= 0
     m = tl.where(is_token, identity // V, tl.maximum(-identity + FINISHED, 0))
     total = _totals(scores, tops, log_sums, m, logit, there)
@@ -153,9 +150,11 @@ def _by_units(
         if begin < own:
             slot = begin + lane
             there = slot < M * SLOTS
-        key, total, identity = _keys_of_slots(
-            scores, tops, log_sums, slot_ids, slot_scores, bonus, nudge, slot, there, beams_at, V,
-            has_bonus, has_nudge,
+        logit = tl.load(slot_scores + slot, mask=there, other=float("-inf"))
+        identity = tl.load(slot_ids + slot, mask=there, other=EMPTY)
+        key, total, identity = _keys_of(
+            scores, tops, log_sums, bonus, nudge, logit, identity, there, beams_at, V, has_bonus,
+            has_nudge,
         )  # fmt: skip
         keep = there & (ordered(key) >= tau)
         kept = _append(
@@ -210,6 +209,11 @@ def finish_slots(
     units_at = b * (M + UNIT_CAPACITY)
     starts = unit_starts + b * (M + 1)
     n = M * SLOTS + tl.load(starts + M) * FURTHER
+    # Before the normalizers, which they need not wait for.
+    slot = tl.arange(0, CHUNK)
+    real = (slot < n) & (n <= CHUNK)
+    logit = tl.load(slot_scores + slot, mask=real, other=float("-inf"))
+    identity = tl.load(slot_ids + slot, mask=real, other=EMPTY)
     if has_normalizers == 0:
         for begin in range(0, M, BEAM_BLOCK):
             write_normalizers(
@@ -218,10 +222,9 @@ def finish_slots(
             )  # fmt: skip
         tl.debug_barrier()
     if n <= CHUNK:
-        slot = tl.arange(0, CHUNK)
-        key, total, identity = _keys_of_slots(
-            scores, tops, log_sums, slot_ids, slot_scores, bonus, nudge, slot, slot < n, b * M, V,
-            has_bonus, has_nudge,
+        key, total, identity = _keys_of(
+            scores, tops, log_sums, bonus, nudge, logit, identity, slot < n, b * M, V, has_bonus,
+            has_nudge,
         )  # fmt: skip
         if DIRECT:
             kept = n
@@ -258,11 +261,11 @@ def finish_slots(
             flag = keep.to(tl.int32)
             place = CAPACITY + left + tl.cumsum(flag, 0) - flag
             left += tl.sum(flag)
-            slot = tl.load(candidate_slots + i, mask=keep, other=0)
-            total = tl.load(candidate_scores + i, mask=keep & (has_nudge != 0), other=0.0)
+            source = tl.load(candidate_slots + i, mask=keep, other=0)
+            score = tl.load(candidate_scores + i, mask=keep & (has_nudge != 0), other=0.0)
             tl.store(candidates + place, code, mask=keep)
-            tl.store(candidate_slots + place, slot, mask=keep)
-            tl.store(candidate_scores + place, total, mask=keep & (has_nudge != 0))
+            tl.store(candidate_slots + place, source, mask=keep)
+            tl.store(candidate_scores + place, score, mask=keep & (has_nudge != 0))
         at = CAPACITY
         kept = left
         tl.debug_barrier()
