@@ -162,6 +162,14 @@ static inline int __syncthreads_or(int x) {
     block_barrier();
     return static_cast<int>(block_vote);
 }
+static inline int __syncthreads_count(int x) {
+    block_barrier();
+    if (threadIdx.x == 0) block_vote = 0;
+    block_barrier();
+    if (x) ++block_vote;
+    block_barrier();
+    return static_cast<int>(block_vote);
+}
 static inline void __syncwarp() { warp_barrier(); }
 static inline void __threadfence() {}
 template <class T> static inline T __ldcg(const T* from) { return *from; }

@@ -35,7 +35,7 @@ PROGRAMS = programs(
     {"cupy": (KERNELS, (*SHARED, *sorted(path.name for path in KERNELS.glob("*.cu"))))}
 )
 
-MEASURED, STACK_BYTES = "sm_90", 144
+MEASURED, STACK_BYTES = "sm_90", 160
 """No kernel uses more local memory than a few spilled registers, where speed is measured."""
 
 try:

@@ -28,7 +28,7 @@ __device__ __forceinline__ Gathered one_row(const Step& step, const Chooser& cho
         sum.largest = block_extent(own.high, own.low, chooser.words).high;
 #pragma unroll
         for (u32 k = 0; k < PER_THREAD; ++k) sum.sum += quick_exp(key[k] - sum.largest);
-        sum.sum = block_float_sum(sum.sum, reinterpret_cast<float*>(chooser.words));
+        sum.sum = block_sum(sum.sum, reinterpret_cast<float*>(chooser.words));
         mass = sum.log();
     }
     const float beam_score = step.in_scores[beam];
@@ -50,8 +50,8 @@ __device__ __forceinline__ Gathered one_row(const Step& step, const Chooser& cho
             ++count;
         }
     }
-    alive = block_sum(count, chooser.words);
-    Gathered gathered{0, block_extent(own.high, own.low, chooser.words)};
+    Gathered gathered = block_summary(own, count, chooser.words);
+    alive = gathered.count;
     if (alive == 0) return gathered;
     u32 last_bin = BINS;
     const Scale scale(gathered.keys.high, gathered.keys.low);

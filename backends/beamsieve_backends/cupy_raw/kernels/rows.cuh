@@ -123,8 +123,13 @@ __device__ __forceinline__ Gathered many_rows(const Rows& rows, const Chooser& c
             ++alive;
         }
     }
-    alive = block_sum(alive, chooser.words);
-    Gathered gathered{alive == 0 ? 0 : total, block_extent(extent.high, extent.low, chooser.words)};
+    if (total <= FEW) {  // a candidate to a thread, and no bins
+        alive = static_cast<u32>(__syncthreads_count(static_cast<int>(alive)));
+        return {total, Extent()};
+    }
+    Gathered gathered = block_summary(extent, alive, chooser.words);
+    alive = gathered.count;
+    gathered.count = alive == 0 ? 0 : total;
     if (!all_fit && alive != 0) gathered = narrow(Keys{rows.keys, total}, chooser, step.width, gathered.keys);
     return gathered;
 }

@@ -182,6 +182,7 @@ __global__ void __launch_bounds__(THREADS, 2) score_rows(const __grid_constant__
         float2 own;
         gathered = one_row(step, chooser, first_beam, pairs, total, rows.keys, own, alive);
         if (threadIdx.x == 0) mass[0] = own;
+        __syncthreads();
     } else {
         gathered = many_rows(rows, chooser, total, all_tiny, mass, alive);
     }

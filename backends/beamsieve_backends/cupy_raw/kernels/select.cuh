@@ -14,6 +14,7 @@
 constexpr u32 BINS = 2048;
 constexpr u32 BLOCK_WORDS = 64;
 constexpr u32 CROWDED = 256;  // candidates in one bin from which counting costs more than sorting
+constexpr u32 FEW = 256;      // candidates up to which counting alone costs less than bins; at most THREADS
 
 struct Chooser {
     u64* survivors;  // [capacity]
@@ -128,8 +129,8 @@ __device__ __noinline__ Extent block_extent(float high, float low, u32* words) {
     return all;
 }
 
-// Sums over the block, in every thread.
-__device__ __forceinline__ float block_float_sum(float x, float* places) {
+// The sum over the block, in every thread.
+__device__ __forceinline__ float block_sum(float x, float* places) {
     x = warp_sum(x);
     if (lane_id() == 0) places[warp_id()] = x;
     __syncthreads();
@@ -137,11 +138,19 @@ __device__ __forceinline__ float block_float_sum(float x, float* places) {
     __syncthreads();
     return x;
 }
-__device__ __forceinline__ u32 block_sum(u32 count, u32* words) {
+
+// What a selection has gathered in survivors: how many, and the extent of their keys.
+struct Gathered {
+    u32 count;
+    Extent keys;
+};
+
+// The extent of what the threads saw, and the sum of their counts, in every thread.
+__device__ __forceinline__ Gathered block_summary(const Extent& own, u32 count, u32* words) {
     const u32 sum = __reduce_add_sync(EVERY_LANE, count);
     if (lane_id() == 0) words[2 * WARPS + warp_id()] = sum;
-    __syncthreads();
-    return __reduce_add_sync(EVERY_LANE, lane_id() < WARPS ? words[2 * WARPS + lane_id()] : 0);
+    const Extent keys = block_extent(own.high, own.low, words);
+    return {__reduce_add_sync(EVERY_LANE, lane_id() < WARPS ? words[2 * WARPS + lane_id()] : 0), keys};
 }
 
 // Sorts survivors[0 : count) upwards, by a bitonic network; `count` is at most capacity.
@@ -168,23 +177,12 @@ __device__ __noinline__ void sort_survivors(u64* survivors, u32 count) {
     __syncthreads();
 }
 
-// What a selection has gathered in survivors: how many, and the extent of their keys.
-struct Gathered {
-    u32 count;
-    Extent keys;
-};
-
-// Calls emit(place, number) for the `width` best of the survivors, each in some thread; returns how many
-// they are.
-template <class Emit>
-__device__ __forceinline__ u32 choose(const Chooser& chooser, const Gathered& gathered, u32 width, Emit emit) {
-    const u32 count = gathered.count;
-    if (count == 0) return 0;
+// Sorts the survivors by bin into `sorted`, and leaves every bin's end in the histogram; where one bin
+// holds too many it sorts them where they are, and returns true.
+__device__ __forceinline__ bool sort_by_bins(const Chooser& chooser, u32 count, const Scale& scale) {
     u32* const ends = chooser.histogram;
     if (threadIdx.x == 0) chooser.words[53] = 0;
     clear_histogram(ends, BINS);
-    // Sorted by bin; then each finds its place in its bin by counting those before it.
-    const Scale scale(gathered.keys.high, gathered.keys.low);
 #pragma unroll 1
     for (u32 i = threadIdx.x; i < count; i += THREADS) atomicAdd(&ends[scale.bin_of(key_of(chooser.survivors[i]))], 1u);
     __syncthreads();
@@ -199,37 +197,54 @@ __device__ __forceinline__ u32 choose(const Chooser& chooser, const Gathered& ga
     }
     if (crowded) atomicMax(chooser.words + 53, 1u);
     u32 running = block_scan(sum, chooser.words).before;
-    crowded = chooser.words[53] != 0;
-    if (crowded) {
+    if (chooser.words[53] != 0) {
         sort_survivors(chooser.survivors, count);
-    } else {
-#pragma unroll
-        for (u32 k = 0; k < EACH; ++k) {
-            ends[threadIdx.x * EACH + k] = running;  // the bin's begin, which filling it turns into its end
-            running += mine[k];
-        }
-        __syncthreads();
-#pragma unroll 1
-        for (u32 i = threadIdx.x; i < count; i += THREADS) {
-            const u64 number = chooser.survivors[i];
-            chooser.sorted[atomicAdd(&ends[scale.bin_of(key_of(number))], 1u)] = number;
-        }
-        __syncthreads();
+        return true;
     }
+#pragma unroll
+    for (u32 k = 0; k < EACH; ++k) {
+        ends[threadIdx.x * EACH + k] = running;  // the bin's begin, which filling it turns into its end
+        running += mine[k];
+    }
+    __syncthreads();
 #pragma unroll 1
     for (u32 i = threadIdx.x; i < count; i += THREADS) {
-        u64 number;
-        u32 place = i;
-        if (crowded) {
-            number = chooser.survivors[i];
-        } else {
-            number = chooser.sorted[i];
-            const u32 bin = scale.bin_of(key_of(number));
-            place = bin == 0 ? 0 : ends[bin - 1];
-            if (place >= width) continue;
+        const u64 number = chooser.survivors[i];
+        chooser.sorted[atomicAdd(&ends[scale.bin_of(key_of(number))], 1u)] = number;
+    }
+    __syncthreads();
+    return false;
+}
+
+// How many of the numbers are less than one.
+__device__ __forceinline__ u32 count_below(const u64* numbers, u32 begin, u32 end, u64 number) {
+    u32 below = 0;
+#pragma unroll 4
+    for (u32 k = begin; k < end; ++k) below += numbers[k] < number;
+    return below;
+}
+
+// Calls emit(place, number) for the `width` best of the survivors, each in some thread; returns how many
+// they are. A few find their places by counting those before them; more are sorted by bin first, and
+// count within their bin. All that the survivors are made of has passed a barrier.
+template <class Emit>
+__device__ __forceinline__ u32 choose(const Chooser& chooser, const Gathered& gathered, u32 width, Emit emit) {
+    const u32 count = gathered.count;
+    if (count == 0) return 0;
+    const bool few = count <= FEW;
+    const Scale scale(gathered.keys.high, gathered.keys.low);
+    const bool in_bins = !few && !sort_by_bins(chooser, count, scale);
+    const u64* const numbers = in_bins ? chooser.sorted : chooser.survivors;
 #pragma unroll 1
-            for (u32 k = place, end = ends[bin]; k < end; ++k) place += chooser.sorted[k] < number;
+    for (u32 i = threadIdx.x; i < count; i += THREADS) {
+        const u64 number = numbers[i];
+        u32 place = few ? 0 : i, end = few ? count : 0;
+        if (in_bins) {
+            const u32 bin = scale.bin_of(key_of(number));
+            place = bin == 0 ? 0 : chooser.histogram[bin - 1];
+            end = place < width ? chooser.histogram[bin] : 0;
         }
+        place += count_below(numbers, place, end, number);
         if (place < width) emit(place, number);
     }
     return min(count, width);
