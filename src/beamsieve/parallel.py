@@ -20,7 +20,7 @@ BLOCK_ROWS = 1 << 15
 Where many threads work, more: they meet in the interpreter between two passes, and wait there.
 """
 _FEW_THREADS = 2
-_MOST_BLOCKS = 8
+_MOST_BLOCKS = 16
 
 _own = threading.local()
 
@@ -96,7 +96,7 @@ def team(threads: int | None = None) -> Iterator[None]:
 
 
 def _pool(workers: int) -> ThreadPoolExecutor:
-    rows = BLOCK_ROWS * min(_MOST_BLOCKS, max(1, workers // _FEW_THREADS))
+    rows = BLOCK_ROWS * min(_MOST_BLOCKS, max(1, workers // _FEW_THREADS * 2 - 1))
     return ThreadPoolExecutor(workers, "beamsieve", _begin, (rows,))
 
 
@@ -118,6 +118,23 @@ def side_by_side(works: Iterable[Iterator[Sequence[Job]]], threads: int | None =
 def pieces(count: int, size: int) -> list[tuple[int, int]]:
     """Cut ``count`` rows into runs of at most ``size``: where each begins and ends."""
     return [(start, min(count, start + size)) for start in range(0, count, size)]
+
+
+def shares(
+    count: int, size: int, threads: int | None = None, multiple: int = 1
+) -> list[tuple[int, int]]:
+    """Cut ``count`` rows into runs of about ``size``, as many for each thread: none waits for long.
+
+    Args:
+        count: how many rows.
+        size: of a run.
+        threads: how many there are; see :func:`thread_count`.
+        multiple: every run but the last one has a multiple of so many rows.
+    """
+    workers = thread_count(threads)
+    runs = workers * max(1, round(count / (workers * size)))
+    rows = -(-max(1, count) // runs) if count > size else max(1, count)
+    return pieces(count, -(-rows // multiple) * multiple)
 
 
 def blocks(start: int, stop: int, size: int | None = None) -> Iterator[tuple[int, int]]:

@@ -75,7 +75,7 @@ class PackedOrder(SidOrder):
     @property
     def parts(self) -> list[tuple[int, int]]:
         """Equal runs of rows."""
-        return parallel.pieces(len(self._packed), _PART_ROWS)
+        return parallel.shares(len(self._packed), _PART_ROWS, self._threads)
 
     def blocks(self, start: int, stop: int) -> Iterator[Block]:
         """One part, block by block."""
@@ -153,7 +153,7 @@ def _sorted_pieces(
     piece_of_bucket, bucket_shift = cuts
     first_bucket = np.flatnonzero(np.diff(piece_of_bucket, prepend=-1))
     bases = first_bucket.astype(np.uint64) << np.uint64(bucket_shift)
-    chunks = parallel.pieces(len(sids), _DEAL_ROWS)
+    chunks = parallel.shares(len(sids), _DEAL_ROWS, threads)
     dealt = np.empty(len(sids), np.uint64)
 
     def deal(chunk: tuple[int, int]) -> NDArray[np.int64]:

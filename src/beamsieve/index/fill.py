@@ -60,7 +60,7 @@ def make_tables(
         rows, entries = starts.rows, starts.entries
         dense = (layout or best_layout(rows, entries, level.vocabulary)) == "dense"
         table = _dense if dense else _sparse
-        made, more = table(step, level, starts, scans[step - 1].widest)
+        made, more = table(step, level, starts, scans[step - 1].widest, threads)
         tables.append(made)
         jobs += filling
         later += more
@@ -174,7 +174,7 @@ def _fill_bits(
 
 
 def _sparse(
-    step: int, level: Level, starts: RowStarts, widest: int
+    step: int, level: Level, starts: RowStarts, widest: int, threads: int | None
 ) -> tuple[StepTable, list[parallel.Job]]:
     entries, tokens = level.entries, level.tokens
     if "packed" not in token_candidates(starts.rows, entries, level.vocabulary):
@@ -183,13 +183,13 @@ def _sparse(
     packed = np.zeros(packed_words(entries, bits), np.uint32)
     jobs: list[parallel.Job] = [
         partial(pack_tokens, tokens[first:last], bits, packed, first)
-        for first, last in parallel.pieces(entries, 4 * _CHUNK)
+        for first, last in parallel.shares(entries, 2 * _CHUNK, threads, WORD)
     ]
     return StepTable(step, level.vocabulary, starts, packed=packed, widest=widest), jobs
 
 
 def _dense(
-    step: int, level: Level, starts: RowStarts, widest: int
+    step: int, level: Level, starts: RowStarts, widest: int, threads: int | None
 ) -> tuple[StepTable, list[parallel.Job]]:
     words, tokens = -(-level.vocabulary // WORD), level.tokens
     bitmap = np.empty((starts.rows, words), np.uint64)
@@ -202,7 +202,7 @@ def _dense(
 
     jobs: list[parallel.Job] = [
         partial(fill, *piece)
-        for piece in parallel.pieces(starts.rows, max(1, _DENSE_CELLS // level.vocabulary))
+        for piece in parallel.shares(starts.rows, max(1, _DENSE_CELLS // level.vocabulary), threads)
     ]
     table = StepTable(step, level.vocabulary, starts, bitmap=bitmap, ranks=ranks, widest=widest)
     return table, jobs
