@@ -22,6 +22,7 @@ from beamsieve_bench.matrix_contestants import draw_inputs
 from beamsieve_bench.matrix_gate import check_not_fallen_back
 from beamsieve_bench.matrix_rows import Run
 from beamsieve_bench.matrix_work import least_work
+from beamsieve_conformance.subject import Subject
 
 RECORDED = Path(__file__).parents[2] / "bench/results/matrix/cpu-flashrec.json"
 TINY = (
@@ -205,7 +206,7 @@ def test_a_suite_that_does_not_end_in_time_is_not_green(monkeypatch):
 
 
 def test_a_run_that_is_broken_off_does_not_wait_for_its_suites(monkeypatch):
-    real = matrix_gate.Subject.open
+    real = Subject.open
     monkeypatch.setattr(matrix_gate, "_SUITE", "import time; time.sleep(60)")
 
     def interrupted(config: str) -> Any:
@@ -214,7 +215,7 @@ def test_a_run_that_is_broken_off_does_not_wait_for_its_suites(monkeypatch):
             raise KeyboardInterrupt
         return real(config)
 
-    monkeypatch.setattr(matrix_gate.Subject, "open", interrupted)
+    monkeypatch.setattr(Subject, "open", interrupted)
     began = time.monotonic()
     with pytest.raises(KeyboardInterrupt):
         matrix_gate.passed_the_suite(["torch:cpu", "reference:cpu"], [], 2, 300.0)
