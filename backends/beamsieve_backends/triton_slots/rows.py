@@ -14,7 +14,7 @@ import triton.language as tl
 
 from beamsieve_backends.triton_slots.lookup import row_bounds
 from beamsieve_backends.triton_slots.slots import EMPTY, FINISHED, write_units
-from beamsieve_backends.triton_slots.units import count_units, tokens_of
+from beamsieve_backends.triton_slots.units import DONE, count_units, tokens_of
 
 NOBODY = tl.constexpr(-1)
 """The end of a list."""
@@ -40,10 +40,12 @@ def link_rows(
         tl.extra.cuda.gdc_wait()
         tl.extra.cuda.gdc_launch_dependents()
     b = tl.program_id(0).to(tl.int64)
-    row, live, done = count_units(
+    row, degree = count_units(
         rows, finished, start_array, start_bits, start_exceptions, start_kind, start_shift,
         start_gap, first_entry, degrees, unit_starts, widest, b, M, SLOTS, FURTHER, BEAMS_UP,
     )  # fmt: skip
+    done = degree == DONE
+    live = (row >= 0) & (done == 0)
     m = tl.arange(0, BEAMS_UP)
     beam = (b * M + m).to(tl.int32)
     following = tl.atomic_xchg(first_of_row + row, beam, mask=live, sem="relaxed")

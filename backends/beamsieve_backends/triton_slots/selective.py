@@ -103,9 +103,9 @@ def _score_beams(
     # A wide row may come at any time, and its units are dealt to all programs of this kind.
     most = table.most_units(M, call.beams.distinct)
     each_request = few * PROCESSORS // B
-    finds = M <= 512 and of_first + expected <= each_request
+    finds = M <= 512 and of_first + max(1, expected) <= each_request
     spread = each_request - of_first if finds else cdiv(4 * PROCESSORS, B)
-    programs = of_first + max(expected, min(most, spread))
+    programs = of_first + max(int(finds), expected, min(most, spread))
     up = beams_up(M)
     looking = (call.beams.rows, call.finished, *table.starts)
     if not finds:

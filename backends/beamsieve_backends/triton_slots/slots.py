@@ -15,7 +15,14 @@ import triton.language as tl
 
 from beamsieve_backends.triton_slots.ordering import usable
 from beamsieve_backends.triton_slots.targeting import permitted
-from beamsieve_backends.triton_slots.units import DONE, beam_of, count_units, tokens_of, unit_at
+from beamsieve_backends.triton_slots.units import (
+    DONE,
+    beam_of,
+    bounds_of,
+    count_units,
+    tokens_of,
+    unit_at,
+)
 
 EMPTY = tl.constexpr(-1)
 """In place of a slot's identity ``m * V + token``: there is none."""
@@ -78,9 +85,9 @@ def write_units(
 
 @triton.jit
 def _score(
-    rows, tokens, token_bits, bitmaps, ranks, rank_mask, words, rank_words, degrees, first_entry,
+    rows, tokens, token_bits, bitmaps, ranks, rank_mask, words, rank_words,
     hidden, head, bias, logits, has_bias, slot_ids, slot_scores, unit_peak, unit_sum, unit_best,
-    b, m, there, passed, to, M, V, D,
+    b, m, there, first, degree, passed, to, M, V, D,
     part_starts, has_parts, segment_numbers, segments, index, matcher_rows,
     asks, bits, bit_words, counts, table_starts, tables, mode, leaf_starts, leaves, leaf_first,
     leaf_end, has_sets, batch,
@@ -88,12 +95,10 @@ def _score(
     DENSE: tl.constexpr, UNITS: tl.constexpr, SLOTS: tl.constexpr, EVEN: tl.constexpr,
     BLOCK_K: tl.constexpr, HAS_LOGITS: tl.constexpr, TARGETED: tl.constexpr,
 ):  # fmt: skip
-    """Score UNITS units, of beams ``m`` [UNITS], that ``passed`` [UNITS] of their tokens come
-    before; ``to`` is the first of them, from which on all pointers of slots and units are."""
+    """Score UNITS units, of beams ``m`` [UNITS] with those ``units.bounds_of``, that ``passed``
+    [UNITS] of their tokens come before; ``to`` is the place of the first of them."""
     beam = b * M + m
     slot = tl.arange(0, SLOTS)
-    degree = tl.load(degrees + beam, mask=there, other=0)
-    first = tl.load(first_entry + beam, mask=there, other=0)
     rank = passed[:, None] + slot[None, :]
     real = rank < degree[:, None]
     row = first
@@ -166,32 +171,34 @@ def score_slots(
         unit_beam: out, int32 [B, UNIT_CAPACITY]; whose each further unit is.
         TARGETED: the arguments from ``part_starts`` on are those of ``targeting.permitted``, and
             what it does not permit scores -inf; ``over_kept``: and is no part of the log-softmax.
-        FIND: ``find_units`` is done here, by every program for its request, which saves a launch
-            where programs are few; a request's further units are its own programs' then.
+        FIND: ``find_units`` is done here, by every program of further units for its request,
+            which saves a launch where programs are few; there is at least one, and a request's
+            further units are its own programs' then.
     """
     if PDL:
         tl.extra.cuda.gdc_wait()
         tl.extra.cuda.gdc_launch_dependents()
     b = tl.program_id(0).to(tl.int64)
     number = tl.program_id(1)
-    if FIND:
-        count_units(
-            rows, finished, start_array, start_bits, start_exceptions, start_kind, start_shift,
-            start_gap, first_entry, degrees, unit_starts, widest, b, M, SLOTS, FURTHER,
-            BEAMS_UP,
-        )  # fmt: skip
-        tl.debug_barrier()
     if number < OF_FIRST:
         m = number * UNITS + tl.arange(0, UNITS)
+        if FIND:
+            _, entry, degree = bounds_of(
+                rows, finished, start_array, start_bits, start_exceptions, start_kind,
+                start_shift, start_gap, b * M + m, m < M,
+            )  # fmt: skip
+        else:
+            degree = tl.load(degrees + b * M + m, mask=m < M, other=0)
+            entry = tl.load(first_entry + b * M + m, mask=m < M, other=0)
         units_at = b * (M + UNIT_CAPACITY)
         _score(
-            rows, tokens, token_bits, bitmaps, ranks, rank_mask, words, rank_words, degrees,
-            first_entry, hidden, head, bias, logits, has_bias, slot_ids + b * CAPACITY,
+            rows, tokens, token_bits, bitmaps, ranks, rank_mask, words, rank_words,
+            hidden, head, bias, logits, has_bias, slot_ids + b * CAPACITY,
             slot_scores + b * CAPACITY, unit_peak + units_at, unit_sum + units_at,
-            unit_best + units_at, b, m, m < M, tl.zeros((UNITS,), tl.int32), number * UNITS, M, V,
-            D, part_starts, has_parts, segment_numbers, segments, index, matcher_rows, asks, bits,
-            bit_words, counts, table_starts, tables, mode, leaf_starts, leaves, leaf_first,
-            leaf_end, has_sets, batch, over_kept, DENSE, UNITS, SLOTS, EVEN, BLOCK_K, HAS_LOGITS,
+            unit_best + units_at, b, m, m < M, entry, degree, tl.zeros((UNITS,), tl.int32),
+            number * UNITS, M, V, D, part_starts, has_parts, segment_numbers, segments, index,
+            matcher_rows, asks, bits, bit_words, counts, table_starts, tables, mode, leaf_starts,
+            leaves, leaf_first, leaf_end, has_sets, batch, over_kept, DENSE, UNITS, SLOTS, EVEN, BLOCK_K, HAS_LOGITS,
             TARGETED,
         )  # fmt: skip
     else:
@@ -199,6 +206,12 @@ def score_slots(
         of_request = tl.num_programs(1) - OF_FIRST
         begin, step, together, requests = number - OF_FIRST, of_request, 1, 1
         if FIND:
+            count_units(
+                rows, finished, start_array, start_bits, start_exceptions, start_kind, start_shift,
+                start_gap, first_entry, degrees, unit_starts, widest, b, M, SLOTS, FURTHER,
+                BEAMS_UP,
+            )  # fmt: skip
+            tl.debug_barrier()
             most = tl.load(unit_starts + b * (M + 1) + M)
         else:
             requests = tl.num_programs(0)
@@ -227,11 +240,13 @@ def score_slots(
                     one = tl.zeros((1,), tl.int32)
                     _score(
                         rows, tokens, token_bits, bitmaps, ranks, rank_mask, words, rank_words,
-                        degrees, first_entry, hidden, head, bias, logits, has_bias,
+                        hidden, head, bias, logits, has_bias,
                         slot_ids + slots_at, slot_scores + slots_at, unit_peak + units_at,
                         unit_sum + units_at, unit_best + units_at, own, beam + one, one == 0,
-                        passed + one, unit, M, V, D, part_starts, has_parts, segment_numbers,
-                        segments, index, matcher_rows, asks, bits, bit_words, counts, table_starts,
+                        tl.load(first_entry + own * M + beam) + one,
+                        tl.load(degrees + own * M + beam) + one, passed + one, unit, M, V, D,
+                        part_starts, has_parts, segment_numbers, segments, index, matcher_rows,
+                        asks, bits, bit_words, counts, table_starts,
                         tables, mode, leaf_starts, leaves, leaf_first, leaf_end, has_sets, batch,
                         over_kept, DENSE, 1, FURTHER, EVEN, BLOCK_K, HAS_LOGITS, TARGETED,
                     )  # fmt: skip

@@ -20,6 +20,22 @@ DONE = tl.constexpr(-1)
 
 
 @triton.jit
+def bounds_of(
+    rows, finished, start_array, start_bits, start_exceptions, start_kind, start_shift, start_gap,
+    beam, there,
+):  # fmt: skip
+    """``(row, first, degree)`` of beams: what they are at, -1 where not ``there``; their first
+    entry, or a finished beam's leaf; and how many valid tokens they have, DONE if finished."""
+    row = tl.load(rows + beam, mask=there, other=-1)
+    done = (row >= 0) & (tl.load(finished + beam, mask=there, other=0) != 0)
+    first, end = row_bounds(
+        start_array, start_bits, start_exceptions, start_kind, start_shift, start_gap, row,
+        (row >= 0) & (done == 0),
+    )  # fmt: skip
+    return row, tl.where(done, row, first), tl.where(done, DONE, (end - first).to(tl.int32))
+
+
+@triton.jit
 def count_units(
     rows, finished,
     start_array, start_bits, start_exceptions, start_kind, start_shift, start_gap,
@@ -29,33 +45,29 @@ def count_units(
     """Write what all units of request b follow from.
 
     Args:
-        first_entry: out, int64 [B, M]; a finished beam's leaf.
-        degrees: out, int32 [B, M]; how many valid tokens a beam has; DONE if it is finished.
+        first_entry: out, int64 [B, M]; degrees: out, int32 [B, M]; see :func:`bounds_of`.
         unit_starts: out, int32 [B, M + 1]; the further units of the beams before each, and of all.
         widest: out, int32 [B, 2]; where the widest beam's further units begin, and how many.
 
-    Returns ``(row, live, done)``, each [BEAMS_UP]: a row, and whether its tokens may follow.
+    Returns ``(row, degree)``, each [BEAMS_UP].
     """
     m = tl.arange(0, BEAMS_UP)
     inside = m < M
-    row = tl.load(rows + b * M + m, mask=inside, other=-1)
-    done = (row >= 0) & (tl.load(finished + b * M + m, mask=inside, other=0) != 0)
-    live = (row >= 0) & (done == 0)
-    first, end = row_bounds(
-        start_array, start_bits, start_exceptions, start_kind, start_shift, start_gap, row, live
-    )
-    degree = (end - first).to(tl.int32)
+    row, first, degree = bounds_of(
+        rows, finished, start_array, start_bits, start_exceptions, start_kind, start_shift,
+        start_gap, b * M + m, inside,
+    )  # fmt: skip
     further = tl.where(degree > SLOTS, (degree - SLOTS + FURTHER - 1) // FURTHER, 0)
     ends = tl.cumsum(further, 0)
-    tl.store(first_entry + b * M + m, tl.where(done, row, first), mask=inside)
-    tl.store(degrees + b * M + m, tl.where(done, DONE, degree), mask=inside)
+    tl.store(first_entry + b * M + m, first, mask=inside)
+    tl.store(degrees + b * M + m, degree, mask=inside)
     tl.store(unit_starts + b * (M + 1) + m, ends - further, mask=inside)
     tl.store(unit_starts + b * (M + 1) + M, tl.sum(further))
     most = tl.max(further)
     begins = tl.where(further == most, ends - further, 2147483647)
     tl.store(widest + b * 2, tl.min(begins))
     tl.store(widest + b * 2 + 1, most)
-    return row, live, done
+    return row, degree
 
 
 @triton.jit
