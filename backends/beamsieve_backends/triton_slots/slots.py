@@ -198,8 +198,8 @@ def score_slots(
             unit_best + units_at, b, m, m < M, entry, degree, tl.zeros((UNITS,), tl.int32),
             number * UNITS, M, V, D, part_starts, has_parts, segment_numbers, segments, index,
             matcher_rows, asks, bits, bit_words, counts, table_starts, tables, mode, leaf_starts,
-            leaves, leaf_first, leaf_end, has_sets, batch, over_kept, DENSE, UNITS, SLOTS, EVEN, BLOCK_K, HAS_LOGITS,
-            TARGETED,
+            leaves, leaf_first, leaf_end, has_sets, batch, over_kept, DENSE, UNITS, SLOTS, EVEN,
+            BLOCK_K, HAS_LOGITS, TARGETED,
         )  # fmt: skip
     else:
         # A program takes a unit of one request, or the same unit of several where there are many.

@@ -165,9 +165,12 @@ def test_equal_slots_beyond_one_program_go_by_parent_and_token(monkeypatch):
         walk.step(width, logits=np.zeros((*walk.beams.rows.shape, 100), np.float32))
 
 
-@pytest.mark.parametrize("at_once", [8, 1024], ids=["of several requests", "of one"])
-def test_a_wide_row_among_short_ones(at_once, monkeypatch):
-    monkeypatch.setitem(TUNING["slots"], "find", 0)
+@pytest.mark.parametrize(
+    ("find", "at_once"), [(0, 8), (0, 1024), (1000, 1024)],
+    ids=["of several requests", "of one", "counted by all"],
+)  # fmt: skip
+def test_a_wide_row_among_short_ones(find, at_once, monkeypatch):
+    monkeypatch.setitem(TUNING["slots"], "find", find)
     monkeypatch.setitem(TUNING["slots"], "at_once", at_once)
     monkeypatch.setitem(TUNING["survivors"], "chunks", (16,))
     sids = [[token, token % 7] for token in range(12)]
