@@ -97,8 +97,8 @@ def targeting():
 PRODUCTS = {"statistics", "score_groups", "score_slots", "score_rows"}
 OTHERS = {
     "finish_tokens", "choose_cells", "key_cells", "find_units",
-    "add_shares", "link_rows", "finish_slots", "row_bitmaps", "write_best", "rule_out", "permitted_tokens_dense",
-    "permitted_tokens_sparse",
+    "add_shares", "link_rows", "finish_slots", "row_bitmaps", "write_best", "rule_out",
+    "permitted_tokens_dense", "permitted_tokens_sparse",
 }  # fmt: skip
 
 
