@@ -38,6 +38,17 @@ def test_the_cost_is_that_of_what_no_item_continues(end_token, floor):
     assert float(found) == pytest.approx(wanted, rel=1e-5)
 
 
+@pytest.mark.parametrize("ahead", [0.0, 50.0, 300.0])
+def test_a_token_that_no_item_has_may_be_far_ahead(ahead):
+    index = Index.build(Catalog.from_arrays([[0, 1], [1, 2]], codebooks=3))
+    logits = [torch.zeros(1, 3), torch.tensor([[ahead, 0.0, 0.0]], requires_grad=True)]
+    cost = ValidTokens(ItemSids(index), "cpu", 0.01).cost(logits, torch.tensor([[0, 1]]))
+    cost.backward()
+    odds = np.float64([0.5, np.exp(ahead) + 1])  # of the first level, and of the second
+    assert cost.item() == pytest.approx(np.log1p(odds / 0.01).sum(), rel=1e-5)
+    assert logits[1].grad[0].tolist() == pytest.approx([1, -1, 0], abs=0.51)
+
+
 @pytest.mark.parametrize("read", [False, True])
 def test_drawn_targets_stand_behind_those_that_came(read):
     index = Index.build(Catalog.from_arrays(np.arange(12)[:, None], codebooks=12))

@@ -15,11 +15,13 @@ until the odds are down at the floor.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
 import numpy as np
 import torch
 from torch import Tensor
+from torch.nn import functional as F  # noqa: N812 - as torch's own documentation names it
 
 from beamsieve.models.batches import Batch
 from beamsieve.models.sequences import ItemSids
@@ -28,6 +30,8 @@ _EVERY = 4
 """One in so many of a batch's histories is read again."""
 _KEPT = 0.5
 """Where targets are read, the share of the repeated ones that stays as it came."""
+_LEAST = 1e-30
+"""Nats that stand for none: they have a logarithm."""
 _NEVER = -1e9
 """A logit of no weight; not -inf, whose gradient is no number where a row has no token at all."""
 
@@ -123,8 +127,10 @@ class ValidTokens:
         """
         total = logits[0].new_zeros((), dtype=torch.float32)
         for share in self.log_shares(logits, sids):
-            odds = torch.expm1((-share).clamp(min=0.0))
-            total = total + torch.log1p(odds / self.floor).sum()
+            lost = (-share).clamp(min=_LEAST)
+            log_odds = lost + torch.log(-torch.expm1(-lost))  # odds of e^89 are no float32
+            charge = F.softplus(log_odds - math.log(self.floor))
+            total = total + torch.where(share < 0, charge, 0.0).sum()
         return total
 
     def log_shares(self, logits: Sequence[Tensor], sids: Tensor) -> list[Tensor]:
