@@ -81,6 +81,9 @@ def measure_upload(
     }
 
 
+LARGE = 6_000_000
+"""Items of an index whose tables are more than what a filled card has left."""
+
 Way = tuple[int, int]
 """Threads that fill, and MiB of a buffer."""
 
@@ -196,7 +199,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
                 )
                 show({"backend": backend} | found)
             if options.swaps:
-                other, large = an_index(options.items // 2, 1), an_index(options.items * 8, 2)
+                other, large = an_index(options.items // 2, 1), an_index(LARGE, 2)
                 show(measure_swaps((index, other), large, backend, device, options.swaps))
     return 0
 

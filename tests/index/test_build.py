@@ -120,9 +120,37 @@ def test_a_task_that_fails_ends_the_others() -> None:
             raise ValueError("broken")
         done.append(task)
 
+    before = threading.active_count()
     with pytest.raises(ValueError, match="broken"):
         parallel.run(work, range(10_000), 2)
-    assert len(done) < 10_000
+    with pytest.raises(ValueError, match="broken"), parallel.team(2):
+        parallel.run(work, range(10_000))
+    assert len(done) < 20_000
+    assert threading.active_count() == before
+
+
+def test_within_a_team_all_runs_share_its_threads() -> None:
+    before = threading.active_count()
+
+    def who(_: int) -> int:
+        return threading.get_ident()
+
+    with parallel.team(3), parallel.team(2):
+        seen = {ident for _ in range(20) for ident in parallel.run(who, range(9), 3)}
+        assert threading.active_count() <= before + 3
+    assert len(seen) <= 3
+    assert threading.get_ident() not in seen
+    assert threading.active_count() == before
+
+
+@pytest.mark.parametrize("threads", [1, 3, 16])
+@pytest.mark.parametrize("count", [0, 1, 99, 1000, 12_345])
+def test_shares_cover_all_rows_and_are_as_many_for_each_thread(count: int, threads: int) -> None:
+    runs = parallel.shares(count, 100, threads, multiple=8)
+    assert [row for run in runs for row in range(*run)] == list(range(count))
+    assert all((last - first) % 8 == 0 for first, last in runs[:-1])
+    if count > 200 * threads:
+        assert len(parallel.shares(count, 100, threads)) % threads in (0, threads - 1)
 
 
 @pytest.mark.parametrize("threads", [0, -1, 1.5, True, "2"])

@@ -17,6 +17,7 @@ from beamsieve.index.layouts import make_table
 from beamsieve.index.listing import Listing
 from beamsieve.index.merge import Merge
 from beamsieve.index.reader import TableReader
+from beamsieve.index.sets import rank
 from beamsieve.index.splice import splice_jobs
 from beamsieve.index.starts import SPAN
 from beamsieve.index.storage import host_arrays
@@ -88,6 +89,15 @@ class TestStreams:
 
 
 class TestLookups:
+    def test_ranks_are_counted_in_any_order(self):
+        draw = np.random.default_rng(0)
+        for most in (0, 3, 2000):
+            members = np.sort(draw.integers(0, 500, most))
+            for values in (draw.integers(-9, 600, 300), np.arange(-5, 700), members[::-2]):
+                for right in (False, True):
+                    found, wanted = (rank(members, values, right, loops) for loops in (True, False))
+                    np.testing.assert_array_equal(found, wanted)
+
     def test_ids_are_found_in_any_company(self):
         draw = np.random.default_rng(0)
         ends = np.array([0, -1, 2**63 - 1, -(2**63), 1 << 40])

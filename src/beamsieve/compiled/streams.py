@@ -12,12 +12,14 @@ from typing import Any
 
 import numpy as np
 
-from beamsieve.compiled.types import given, int64, loop, part, uint64, written
+from beamsieve.compiled.types import boolean, given, int64, loop, part, uint64, void, written
 
 _WORD = np.uint64(64)
 _BITS = np.int64(63)
 _ALL = np.uint64(2**64 - 1)
 _NONE = np.uint64(0)
+_NEAR = 32
+"""Members that are gone through one by one; beyond, a search is quicker."""
 
 
 @part
@@ -67,6 +69,24 @@ def _gone_before(deleted: Any, rank: Any) -> Any:
         else:
             high = middle
     return low
+
+
+@loop(void, given(int64), given(int64), boolean, written(int64))
+def ranks(members: Any, values: Any, right: Any, out: Any) -> None:
+    """How many of ascending ``members`` lie below each of ``values``; ``right`` counts equal ones.
+
+    Quick where values ascend, too; right in any order.
+    """
+    at, before = np.int64(0), np.int64(-(2**63))
+    for number in range(len(values)):
+        value = values[number]
+        ahead = at + _NEAR
+        if value < before or (ahead < len(members) and members[ahead] < value):
+            at = first_not_before(members, value)
+        while at < len(members) and (members[at] < value or (right and members[at] == value)):
+            at += 1
+        out[number] = at
+        before = value
 
 
 @loop(

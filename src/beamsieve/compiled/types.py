@@ -11,7 +11,7 @@ from numba import types
 from beamsieve import toolchain
 
 int64, uint64 = types.int64, types.uint64
-boolean = types.boolean
+boolean, void = types.boolean, types.void
 
 _OPTIONS: dict[str, Any] = {"_nrt": False}
 """Nothing is allocated in a loop, so that no array's users need be counted: where loops branch,

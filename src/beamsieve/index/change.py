@@ -19,7 +19,7 @@ from beamsieve.index.leaves import token_of_entry
 from beamsieve.index.listing import Listing
 from beamsieve.index.merge import LevelChange, Merge
 from beamsieve.index.reader import TableReader
-from beamsieve.index.sets import Places, among, ascending
+from beamsieve.index.sets import Places, among, ascending, rank
 from beamsieve.index.splice import put, splice_jobs
 from beamsieve.index.starts import WORD, RowStarts
 from beamsieve.index.tables import Layout, StepTable, best_layout, token_candidates
@@ -143,7 +143,7 @@ class ChangedTable:
         if before is None:
             bitmap, ranks = old.bitmap.copy(), old.ranks.copy()
         else:
-            left = ~among(lost, before.deleted)
+            left = ~among(lost, before.deleted, self._compiled)
             lost, tokens = before.moved(lost[left]), tokens[left]
             width = old.bitmap.shape[1], old.ranks.shape[1]
             bitmap = before.changed(old.bitmap, np.zeros((len(before.at), width[0]), np.uint64))
@@ -168,14 +168,17 @@ class ChangedTable:
         at, parents = at[front], parents[front]
         parents = parents[parents == reader.rows_of(at)]
         if before is not None:
-            rows = rows[~among(rows, before.deleted)]
+            rows = rows[~among(rows, before.deleted, self._compiled)]
         rows = ascending(np.concatenate([rows, parents]))
         old_first = reader.bounds(rows)[0]
-        stays = ~among(old_first, merge.deleted)
+        stays = ~among(old_first, merge.deleted, self._compiled)
         _clear(bits, merge.moved(old_first[stays]))
         now = rows if before is None else before.moved(rows)
-        earlier = np.searchsorted(change.rows, now)
-        _set(bits, old_first - np.searchsorted(merge.deleted, old_first) + earlier)
+        gone, earlier = (
+            rank(members, places, compiled=self._compiled)
+            for members, places in ((merge.deleted, old_first), (change.rows, now))
+        )
+        _set(bits, old_first - gone + earlier)
         # Rows that are new: their first entry is the first inserted one.
         begins = np.ones(len(new), np.bool_)
         begins[1:] = change.rows[1:] != change.rows[:-1]

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from beamsieve import parallel
 from beamsieve.index.reader import TableReader
-from beamsieve.index.sets import Places, among, ascending, counted
+from beamsieve.index.sets import Places, among, ascending, counted, rank
 
 _PART = 1 << 17
 _LOOKUPS = 1 << 12
@@ -73,11 +73,13 @@ class Merge:
         old: how many entries there were.
         deleted: int64, ascending and distinct; the positions taken out.
         at: int64 [inserted], ascending; the old position in front of which each new one goes.
+        compiled: whether to work in compiled loops.
     """
 
     old: int
     deleted: Places
     at: Places
+    compiled: bool = False
 
     @property
     def size(self) -> int:
@@ -87,12 +89,13 @@ class Merge:
     @cached_property
     def inserted(self) -> Places:
         """int64 [inserted]; where the inserted entries are found afterwards."""
-        return self.at - np.searchsorted(self.deleted, self.at) + np.arange(len(self.at))
+        gone = rank(self.deleted, self.at, compiled=self.compiled)
+        return self.at - gone + np.arange(len(self.at))
 
     def moved(self, places: Places) -> Places:
         """Where old entries are found afterwards; for a deleted one, where it would be."""
-        gone = np.searchsorted(self.deleted, places)
-        return places - gone + np.searchsorted(self.at, places, side="right")
+        gone = rank(self.deleted, places, compiled=self.compiled)
+        return places - gone + rank(self.at, places, True, self.compiled)
 
     @cached_property
     def runs(self) -> Runs:
@@ -216,8 +219,7 @@ def locate(
             row[level, own] = np.where(known, above, -1)
             above, known = at, there
 
-    for reader in readers:
-        reader.prepare()
+    parallel.run(TableReader.prepare, readers, threads)
     parallel.run(look, parallel.pieces(count, _LOOKUPS), threads)
     differs = np.arange(count) == 0  # whether the prefix is another than the one before
     found: list[Found] = []
@@ -243,7 +245,8 @@ def changes_of(
     lost_rows: list[Places] = []
     narrow: list[bool] = []  # whether only rows lose entries that are not the widest
     for reader, level in zip(reversed(readers), reversed(found), strict=True):
-        merges.insert(0, Merge(reader.table.entries, gone, level.place[level.new]))
+        at = level.place[level.new]
+        merges.insert(0, Merge(reader.table.entries, gone, at, reader.compiled))
         lost_rows.insert(0, reader.rows_of(gone))
         rows, lost = counted(lost_rows[0])
         start, end = reader.bounds(rows)
@@ -251,7 +254,7 @@ def changes_of(
         narrow.insert(0, int(np.max(end - start, initial=0)) < reader.table.widest)
         # A row that gets an entry stays, and so does what leads to it.
         rows = rows[empty]
-        gone = rows[~among(rows, ascending(level.parents[level.new]))]
+        gone = rows[~among(rows, ascending(level.parents[level.new]), reader.compiled)]
     changes = []
     rows = np.zeros(len(sids), np.int64)
     for number, (merge, lost, level) in enumerate(zip(merges, lost_rows, found, strict=True)):
@@ -263,7 +266,8 @@ def changes_of(
             first = np.cumsum(got) - got
             other = level.width[new][first] + got  # but for what the row lost
             old = parents[first]
-            other -= np.searchsorted(lost, old, side="right") - np.searchsorted(lost, old)
+            loops = readers[number].compiled
+            other -= rank(lost, old, True, loops) - rank(lost, old, False, loops)
             widest = max(readers[number].table.widest, int(np.max(other, initial=0)))
         changes.append(LevelChange(merge, lost, widest, sids[new, number], parents, now))
         # Where each prefix is found afterwards: an old entry has moved, a new one has its place.

@@ -73,7 +73,7 @@ def fingerprints(parts: IndexParts, threads: int | None = None) -> tuple[str, st
         arrays = parts.item_rules.arrays() | parts.matchers.arrays()
         for name in sorted(arrays):
             others += (name.encode(), arrays[name])
-    hashes = parallel.run(_hash, [*levels, *others], threads)
+    hashes = _hashes([*levels, *others], threads)
     digest = xxhash.xxh3_128(b"beamsieve index 3")
     digest.update(repr((list(parts.codebooks), parts.end_token)).encode())
     digest.update(b"".join(hashes[: len(levels)]))
@@ -122,6 +122,17 @@ def _packed(table: StepTable) -> NDArray[np.uint32]:
     packed = np.zeros(packed_words(table.entries, bits), np.uint32)
     pack_tokens(table.plain_tokens(), bits, packed)
     return packed
+
+
+def _hashes(given: list[Any], threads: int | None) -> list[bytes]:
+    """Of each; what is still to be made and what is large first, so that threads end together."""
+
+    def size(at: int) -> float:
+        return np.inf if callable(given[at]) else memoryview(given[at]).nbytes
+
+    order = sorted(range(len(given)), key=size, reverse=True)
+    found = dict(zip(order, parallel.run(lambda at: _hash(given[at]), order, threads), strict=True))
+    return [found[at] for at in range(len(given))]
 
 
 def _hash(given: Any) -> bytes:

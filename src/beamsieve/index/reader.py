@@ -26,11 +26,13 @@ class TableReader:
 
     def __init__(self, table: StepTable, compiled: bool = False) -> None:
         self.table = table
-        self._compiled = compiled
+        self.compiled = compiled
 
     def prepare(self) -> None:
         """Make what look-ups need, before several threads ask for it."""
         _ = self._starts_of, self._places_of
+        if self.table.starts.bits is not None:
+            _ = self._rows_before
 
     def start_bits(self) -> NDArray[np.uint64]:
         """The bits of the row starts, as the kind sampled holds them."""
@@ -81,7 +83,7 @@ class TableReader:
         """The compiled loop of :meth:`bounds`; None where there is none for the arrays' types."""
         starts = self.table.starts
         listed = (starts.plain, starts.samples, starts.exceptions)
-        if not self._compiled or any(one is not None and one.dtype != np.int32 for one in listed):
+        if not self.compiled or any(one is not None and one.dtype != np.int32 for one in listed):
             return None
         from beamsieve.compiled import locate
 
@@ -96,7 +98,7 @@ class TableReader:
     def _places_of(self) -> Callable[..., None] | None:
         """The compiled loop of :meth:`find`; None where there is none for the arrays' types."""
         table = self.table
-        if not self._compiled or (table.ranks is not None and table.ranks.dtype != np.uint16):
+        if not self.compiled or (table.ranks is not None and table.ranks.dtype != np.uint16):
             return None
         from beamsieve.compiled import locate
 

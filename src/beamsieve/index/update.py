@@ -140,7 +140,7 @@ def _merged(
     if starts is not None:
         held = starts[emptied + 1] - starts[emptied]
     emptied = emptied[lost == held]
-    gone = emptied[~among(emptied, place[here])]
+    gone = emptied[~among(emptied, place[here], loops)]
     if len(gone) == index.leaf_count and here.all():
         raise nothing_left()
     changes = changes_of(readers, distinct, found, gone)
@@ -149,7 +149,7 @@ def _merged(
     pairs = new_pairs(index, removed, added.known[added.numbers], leaves)
     behind = place + here
     first = behind if starts is None else starts[behind].astype(np.int64)
-    merge = Merge(index.pair_count, removed, first[which[pairs]])
+    merge = Merge(index.pair_count, removed, first[which[pairs]], loops)
     items = ItemsAfter(index, added, merge, pairs, loops)
     tables = changed_tables(readers, changes, forced, loops)
     report("merging", 0, 2)
