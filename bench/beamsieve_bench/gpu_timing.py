@@ -63,7 +63,7 @@ def kernel_times(work: Callable[[], object], rounds: int = 5) -> list[tuple[str,
             torch.cuda.synchronize()
     finally:
         launch.EARLY = True
-    seen = [e for e in profile.events() if e.device_type == torch.autograd.DeviceType.CUDA]
+    seen = [e for e in profile.events() if e.device_type == torch._C._autograd.DeviceType.CUDA]
     seen.sort(key=lambda event: event.time_range.start)
     each = len(seen) // rounds
     return [

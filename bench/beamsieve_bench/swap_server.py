@@ -150,4 +150,5 @@ def latencies(
 def _quantiles(seconds: Sequence[float]) -> dict[str, float]:
     p50, p95, p99, most = np.quantile(seconds, (0.5, 0.95, 0.99, 1)).tolist()
     named = {"p50": p50, "p95": p95, "p99": p99, "most": most}
-    return {"requests": len(seconds)} | {name: round(s * 1e3, 3) for name, s in named.items()}
+    found: dict[str, float] = {"requests": len(seconds)}
+    return found | {name: round(s * 1e3, 3) for name, s in named.items()}

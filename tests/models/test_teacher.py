@@ -2,6 +2,7 @@
 
 import json
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -141,9 +142,10 @@ def test_a_deco_that_takes_over_a_backbone_says_of_the_first_level_what_it_said(
     torch.manual_seed(0)
     sizes = ModelConfig(width=16, layers=1, heads=2, decoder_width=16, concepts=3, longest=4)
     teacher = make_model(replace(sizes, architecture="fused-gr"), (7, 5)).eval()
+    norm: Any = teacher.backbone_norm
     with torch.no_grad():  # a norm as training leaves it
-        teacher.backbone_norm.weight.mul_(1.5).add_(0.1 * torch.randn(16))
-        teacher.backbone_norm.bias.add_(0.3 * torch.randn(16))
+        norm.weight.mul_(1.5).add_(0.1 * torch.randn(16))
+        norm.bias.add_(0.3 * torch.randn(16))
     model = make_model(sizes, (7, 5)).eval()
     histories = torch.stack([torch.randint(0, size, (6, 4)) for size in (7, 5)], -1)
     rows = torch.arange(6)

@@ -69,9 +69,9 @@ def test_all_kernels_compile(architecture, dtype, monkeypatch):
         calls.context(queries[..., :64], kept[:, :, 0], kept[:, :, 1], ids[:2, 0], few)
     tokens = torch.zeros(2, 32, 2, dtype=torch.int32)
     calls.advance(tokens, torch.zeros(2, 32, dtype=torch.int64), ids, ids[0], 100, x)
-    rows = torch.zeros(9, 2048, dtype=dtype)
+    asked = torch.zeros(9, 2048, dtype=dtype)
     calls.advance_paired(
-        tokens, torch.zeros(2, 32, dtype=torch.int64), ids, ids[0], 100, x, rows, 3
+        tokens, torch.zeros(2, 32, dtype=torch.int64), ids, ids[0], 100, x, asked, 3
     )
     calls.second(tokens[:, :, :1], x[:34], 4)
     calls.repeated(x[:5], x[:5], 2)

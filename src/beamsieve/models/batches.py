@@ -41,7 +41,8 @@ class Batch:
         parts: tuple[Tensor, ...] = (self.histories, self.targets, self.rows, self.places)
         if torch.device(device).type == "cuda":
             parts = tuple(part.pin_memory() for part in parts)
-        return Batch(*(part.to(device, non_blocking=True) for part in parts), self.drawn)
+        histories, targets, rows, places = (part.to(device, non_blocking=True) for part in parts)
+        return Batch(histories, targets, rows, places, self.drawn)
 
 
 def pad(histories: list[NDArray[np.int64]]) -> NDArray[np.int64]:
