@@ -169,6 +169,7 @@ def test_an_interrupted_training_resumes(trained, tmp_path):
         ("--learning-rate", "inf", "learning_rate is inf"),
         ("--dropout", "2", "dropout is 2.0"),
         ("--teacher-share", "0.3", "no --teacher"),
+        ("--validity-floor", "0.3", "no --validity"),
         ("--model-width", "7", "must divide by heads"),
     ],
 )

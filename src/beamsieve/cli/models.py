@@ -70,6 +70,9 @@ def train(
     validity: Annotated[
         float, typer.Option(help="Weight of what probability costs that no item can have.")
     ] = 0.0,
+    validity_floor: Annotated[
+        float, typer.Option(help="Odds of such probability at which that cost fades out.")
+    ] = 0.01,
     model_width: Annotated[int, typer.Option(min=1, help="Of backbone and decoder.")] = 64,
     layers: Annotated[int, typer.Option(min=1, help="Of the backbone, or of both halves.")] = 2,
     seed: Annotated[int, typer.Option(min=0, max=LARGEST_SEED, help="Of everything random.")] = 0,
@@ -104,6 +107,8 @@ def train(
         raise typer.BadParameter("there is no --teacher to share", param_hint="--teacher-share")
     if teacher is None and from_teacher:
         raise typer.BadParameter("there is no --teacher to begin with", param_hint="--from-teacher")
+    if not validity and validity_floor != TrainingSettings.validity_floor:
+        raise typer.BadParameter("there is no --validity to fade", param_hint="--validity-floor")
     try:
         config: ModelConfig | WideConfig
         if model == "wide":
@@ -131,6 +136,7 @@ def train(
             teacher_share=teacher_share,
             from_teacher=from_teacher,
             validity=validity,
+            validity_floor=validity_floor,
             seed=seed,
             threads=threads,
             device=device,
