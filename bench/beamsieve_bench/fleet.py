@@ -187,6 +187,15 @@ class Trainee:
                 self._validate()
 
     @property
+    def result(self) -> Model:
+        """What training made: the last weights where the rate fell to its end, else the best.
+
+        The held-out loss is lowest long before the ranking is best: deep levels go on being learnt
+        while the first ones grow too sure.
+        """
+        return self.average if self.settings.decay else self.best
+
+    @property
     def done(self) -> bool:
         """Whether all epochs are over."""
         return not self.todo and self.epoch >= self.settings.epochs
@@ -287,6 +296,7 @@ class Trainee:
             "steps": int(self.step_number),
             "validation_loss": float(self.best_loss),
             "best_epoch": int(self.best_epoch),
+            "kept": "last" if self.settings.decay else "best",
             "validation_losses": [round(float(loss), 4) for loss in self.losses],
             "parameters": sum(p.numel() for p in self.model.parameters()),
         }

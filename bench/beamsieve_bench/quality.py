@@ -110,7 +110,7 @@ class Work:
         made = make_model(self.config(model), self.index.codebooks).to(self.settings.device)
         settings = self.settings_of(model, seed)
         name = f"{self.data.name}-{model}-{seed}"
-        taught = None if teacher is None else teacher.best
+        taught = None if teacher is None else teacher.result
         return Trainee(name, made, self.sids, self.sequences, settings, taught)
 
     def row(self, model: str, seed: int, **rest: Any) -> dict[str, Any]:
@@ -153,7 +153,7 @@ def side_by_side(
             works[place],
             model,
             seed,
-            Checkpoint(trainee.best.eval(), works[place].index.fingerprint, works[place].popular),
+            Checkpoint(trainee.result.eval(), works[place].index.fingerprint, works[place].popular),
             trainee.report(),
         )
         for (place, model, seed), trainee in sorted(

@@ -30,7 +30,7 @@ from torch import Tensor, nn
 
 from beamsieve.models.fused import FusedHistories
 from beamsieve.models.generator import Context, Reading
-from beamsieve.models.layers import Block, Layers, blocks, read_levels
+from beamsieve.models.layers import Block, Layers, at_places, blocks, read_levels
 
 if TYPE_CHECKING:
     from beamsieve.models.batches import Batch
@@ -86,7 +86,7 @@ class Deco(FusedHistories):
     def dense(self, batch: Batch) -> tuple[Tensor, Tensor]:
         """See :meth:`Generator.dense`."""
         states = self.states(batch.histories)
-        concepts = self._cut(states[batch.rows, batch.places])
+        concepts = self._cut(at_places(states, batch.rows, batch.places))
         return self.spell(concepts, batch.targets[:, :-1].clamp(min=0)), states
 
     def read(self, histories: Tensor, lengths: Tensor) -> Reading:

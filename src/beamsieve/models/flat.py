@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from beamsieve.models.generator import Context, Generator, Reading
-from beamsieve.models.layers import Block, Layers, blocks, draw_weights, read_levels
+from beamsieve.models.layers import Block, Layers, at_places, blocks, draw_weights, read_levels
 
 if TYPE_CHECKING:
     from beamsieve.models.batches import Batch
@@ -77,7 +77,7 @@ class FlatGR(Generator):
         for block in self.backbone:
             x = block(x)
         x = self.backbone_norm(x).unflatten(1, (-1, self.levels))
-        return x[batch.rows, batch.places], x[:, :, 0]
+        return at_places(x, batch.rows, batch.places), x[:, :, 0]
 
     def read(self, histories: Tensor, lengths: Tensor) -> Reading:
         """See :meth:`Generator.read`."""

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F  # noqa: N812 - as torch's own documentation names it
 
 from beamsieve.models.generator import Context, Generator, Reading
-from beamsieve.models.layers import Block, Layers, blocks, draw_weights, read_levels
+from beamsieve.models.layers import Block, Layers, at_places, blocks, draw_weights, read_levels
 
 if TYPE_CHECKING:
     from beamsieve.models.batches import Batch
@@ -117,7 +117,7 @@ class FusedGR(FusedHistories):
         states = x[:, :length]
         spelt = x[:, length:].reshape(len(x), length, more, -1)
         hidden = torch.cat([states[:, :, None], spelt], 2)
-        return hidden[batch.rows, batch.places], states
+        return at_places(hidden, batch.rows, batch.places), states
 
     def _codes(self, codes: Tensor) -> Tensor:
         """Embeddings [..., n, d] of the first n codes [..., n] of semantic IDs."""

@@ -91,6 +91,14 @@ def draw_weights(module: nn.Module) -> None:
             nn.init.normal_(part.weight, std=part.embedding_dim**-0.5)
 
 
+def at_places(x: Tensor, rows: Tensor, places: Tensor) -> Tensor:
+    """x [B, T, …] at int64 rows and places [N]: [N, …].
+
+    As ``x[rows, places]``, whose gradient sorts the places and takes those of one place in turn.
+    """
+    return x.flatten(0, 1).index_select(0, rows * x.shape[1] + places)
+
+
 def read_levels(tables: Iterable[nn.Embedding], codes: Tensor) -> Tensor:
     """Embeddings [..., n, d] of the first n levels' codes int64 [..., n], each of its own table.
 
