@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from itertools import chain
@@ -60,12 +61,19 @@ def read_rows(sids: Any, source: str) -> Matrix:
 
 def refuse_masked(values: Any, what: str) -> None:
     """Refuse an array with masked cells, which NumPy would read as what lies under the mask."""
-    if isinstance(values, np.ma.MaskedArray) and np.ma.is_masked(values):
+    if is_masked(values):
         place = np.argwhere(np.ma.getmaskarray(values))[0].tolist()
         raise CatalogError(
             f"{what}: cell {place} is masked; fill masked cells (tokens behind the end are -1) or "
             "leave their rows out."
         )
+
+
+def is_masked(values: Any) -> bool:
+    """Whether an array has masked cells. Who made it has imported the module of such arrays, which
+    takes a twentieth of a second that nobody else should wait for.
+    """
+    return "numpy.ma" in sys.modules and bool(np.ma.is_masked(values))
 
 
 def _holds_bools(rows: Sequence[Any]) -> bool:
@@ -95,7 +103,7 @@ def _row_by_row(rows: Sequence[Any]) -> Matrix:
 
 def _tokens(row: Any) -> Sequence[int] | NDArray[np.integer] | None:
     """The tokens of one row; None where it holds anything but integers."""
-    if isinstance(row, (str, bytes)) or not isinstance(row, Iterable) or np.ma.is_masked(row):
+    if isinstance(row, (str, bytes)) or not isinstance(row, Iterable) or is_masked(row):
         return None
     if hasattr(row, "__array__"):
         array = np.asarray(row)
