@@ -7,7 +7,7 @@ from typing import Any
 import torch
 
 from beamsieve_backends.triton_slots.call import Call, NewBeams
-from beamsieve_backends.triton_slots.launch import cdiv, launch, power_of_two
+from beamsieve_backends.triton_slots.launch import INTERPRETED, cdiv, launch, power_of_two
 from beamsieve_backends.triton_slots.rank import BY_SLOT
 from beamsieve_backends.triton_slots.rows import link_rows, score_rows
 from beamsieve_backends.triton_slots.shares import add_shares
@@ -32,12 +32,10 @@ def selective(call: Call) -> NewBeams:
     unit_best = unit_peak if call.targeting is None else torch.empty_like(unit_peak)
     found = (slot_ids, slot_scores, unit_peak, unit_sum, unit_best)
     counted = (first_entry, degrees, unit_starts, call.empty(B, 2, dtype=torch.int32))
-    shape = dict(TUNING["slots"])
-    shape |= call.block_k(shape["BLOCK_K"])
-    if _shares_rows(call, shape["BLOCK_K"]):
-        _score_rows(call, shape, counted, unit_beam, found, units_capacity, capacity)
+    if _shares_rows(call):
+        _score_rows(call, counted, unit_beam, found, units_capacity, capacity)
     else:
-        _score_beams(call, shape, counted, unit_beam, found, units_capacity, capacity, expected)
+        _score_beams(call, counted, unit_beam, found, units_capacity, capacity, expected)
     tops, log_sums = call.empty(B, M), call.empty(B, M)
     # Where most rows are wide, many programs add their units' shares up.
     adds = table.typical_units > 2
@@ -54,20 +52,20 @@ def selective(call: Call) -> NewBeams:
     return call.new
 
 
-def _shares_rows(call: Call, block_k: int) -> bool:
-    """Whether beams are to be scored by the rows that they share: there are more beams than rows,
-    and rows are long enough to be worth a list."""
+def _shares_rows(call: Call) -> bool:
+    """Whether beams are to be scored by the rows that they share: rows are long, and not much more
+    than a request's beams. The two ways round differently, so the batch must not decide."""
     table = call.table
     return (
         table.slots == FURTHER
         and not call.has_logits
-        and block_k >= call.D
-        and table.rows <= TUNING["rows"]["shared"] * call.B * call.M
+        and call.hidden.dtype != torch.float32
+        and table.rows <= TUNING["rows"]["shared"] * call.M
     )
 
 
 def _score_rows(
-    call: Call, shape: dict[str, Any], counted: tuple[torch.Tensor, ...], unit_beam: torch.Tensor,
+    call: Call, counted: tuple[torch.Tensor, ...], unit_beam: torch.Tensor,
     found: tuple[torch.Tensor, ...], units_capacity: int, capacity: int,
 ) -> None:  # fmt: skip
     table, B, M = call.table, call.B, call.M
@@ -79,24 +77,27 @@ def _score_rows(
         next_of_row, *found, M, capacity, units_capacity, SLOTS=FURTHER, FURTHER=FURTHER,
         BEAMS_UP=up, warps=min(16, up // 32),
     )  # fmt: skip
-    each = TUNING["rows"]["units"]
+    shape = dict(TUNING["rows"])
+    del shape["shared"]
+    tiles = cdiv((1 + int(table.typical_units)) * FURTHER, shape["TILE"])
     launch(
-        score_rows, (table.rows, cdiv(1 + int(table.typical_units), each)), *table.starts,
-        table.tokens, table.token_bits, table.bitmap, table.ranks, table.rank_mask, table.words,
-        table.rank_words, call.hidden, call.head, call.bias, call.has_bias, counted[2],
-        first_of_row, next_of_row, unit_beam, *found, M, call.V, call.D, capacity, units_capacity,
-        *_arguments_of(call), call.over_kept, DENSE=table.dense, SLOTS=FURTHER,
-        EVEN=shape["EVEN"], BLOCK_K=shape["BLOCK_K"], TARGETED=call.targeting is not None,
-        warps=shape["warps"],
+        score_rows, (table.rows, tiles), table.tokens, table.token_bits, table.bitmap, table.ranks,
+        table.rank_mask, table.words, table.rank_words, call.hidden, call.head, call.bias,
+        call.has_bias, *counted[:3], first_of_row, next_of_row, unit_beam, *found, M, call.V,
+        call.D, capacity, units_capacity, *_arguments_of(call), call.over_kept,
+        DENSE=table.dense, SLOTS=FURTHER, TOGETHER=16, EVEN=call.D % shape["BLOCK_K"] == 0,
+        TARGETED=call.targeting is not None, UPCAST=INTERPRETED, **shape,
     )  # fmt: skip
 
 
 def _score_beams(
-    call: Call, shape: dict[str, Any], counted: tuple[torch.Tensor, ...], unit_beam: torch.Tensor,
+    call: Call, counted: tuple[torch.Tensor, ...], unit_beam: torch.Tensor,
     found: tuple[torch.Tensor, ...], units_capacity: int, capacity: int, expected: int,
 ) -> None:  # fmt: skip
     table, B, M = call.table, call.B, call.M
     slots = table.slots
+    shape = dict(TUNING["slots"])
+    shape |= call.block_k(shape["BLOCK_K"])
     held, at_once, few = (shape.pop(name) for name in ("SLOTS_HELD", "at_once", "find"))
     each = max(1, held // slots)
     of_first = cdiv(M, each)
@@ -135,7 +136,8 @@ def _finish(
     chunk = next((size for size in chunks if expected <= size), chunks[-1])
     few = TUNING["finish"]["direct"] and B * cdiv(expected, 32) <= 2 * PROCESSORS
     direct = expected <= min(chunk, 2048) and few
-    ranked = expected if direct else W + call.slack
+    # A threshold of units lets a few more slots through than one of slots.
+    ranked = expected if direct else W + call.slack if expected <= chunk else W + W // 2
     sizes = (own for own in (32, 128) if B * cdiv(ranked, own) <= 2 * PROCESSORS)
     own = next(sizes, 512)
     units = call.empty(2, B, M + units_capacity, dtype=torch.int32)

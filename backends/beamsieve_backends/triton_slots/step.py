@@ -18,7 +18,11 @@ __all__ = ["NewBeams", "StepArrays", "choose_projection", "run_step"]
 
 
 def choose_projection(
-    table: DeviceTable, wanted: Projection | None, normalize: Normalize, given_logits: bool
+    table: DeviceTable,
+    beams: StepArrays,
+    wanted: Projection | None,
+    normalize: Normalize,
+    given_logits: bool,
 ) -> Projection:
     """Full where the whole codebook must be seen; else as wanted, or as is likely to be faster."""
     if normalize == "all":
@@ -29,7 +33,8 @@ def choose_projection(
         return "full"
     if given_logits:
         return "selective"
-    return "full" if table.typical_degree * 24 > table.vocabulary else "selective"
+    degree = table.degree_of(beams.scores.shape[1], beams.distinct)
+    return "full" if degree * 24 > table.vocabulary else "selective"
 
 
 def run_step(
@@ -47,7 +52,9 @@ def run_step(
         targeting: what ``targeting.permitted`` takes of this table, where requests have any.
     """
     table = tables.tables[step - 1]
-    projection = choose_projection(table, inputs.projection, normalize, inputs.logits is not None)
+    projection = choose_projection(
+        table, beams, inputs.projection, normalize, inputs.logits is not None
+    )
     following = tables.tables[step] if step < len(tables.tables) else None
     call = Call(table, following, tables.ragged, beams, inputs, normalize, targeting)
     return selective(call) if projection == "selective" else full(call)

@@ -129,18 +129,20 @@ def _by_units(
     tau = tl.full((), DEAD + 1, tl.int32)
     if has_bonus + has_nudge == 0:  # else the largest logit says nothing of the largest key
         tau = _threshold_of_units(held, unit_keys, n, W, SLACK, CHUNK)
-    flag = ((lane >= M) & (held >= tau)).to(tl.int32)
+    # Where all units are of one size, beams' own are listed as the others are.
+    UNIFORM: tl.constexpr = SLOTS == FURTHER
+    flag = ((UNIFORM | (lane >= M)) & (held >= tau)).to(tl.int32)
     tl.store(unit_list + tl.cumsum(flag, 0) - flag, lane - M, mask=flag > 0)
     listed = tl.sum(flag)
     for begin in range(CHUNK, n, CHUNK):
         unit = begin + lane
         part = tl.load(unit_keys + unit, mask=unit < n, other=LOWEST)
-        flag = ((unit >= M) & (part >= tau)).to(tl.int32)
+        flag = ((UNIFORM | (unit >= M)) & (part >= tau)).to(tl.int32)
         tl.store(unit_list + listed + tl.cumsum(flag, 0) - flag, unit - M, mask=flag > 0)
         listed += tl.sum(flag)
     tl.debug_barrier()
     kept = 0
-    own = tl.cdiv(M * SLOTS, CHUNK) * CHUNK
+    own = 0 if UNIFORM else tl.cdiv(M * SLOTS, CHUNK) * CHUNK
     for begin in range(0, own + listed * FURTHER, CHUNK):
         # All beams' own slots, then those of the listed units.
         i = begin - own + lane
@@ -250,7 +252,7 @@ def finish_slots(
     at = 0
     enough: tl.constexpr = CHUNK if DIRECT else 0
     PART: tl.constexpr = CHUNK if CHUNK < 1024 else 1024
-    if kept > tl.maximum(enough, W + SLACK):
+    if kept > tl.maximum(enough, W + W // 2 + SLACK):
         # Many are equal, or units are few: the rest of the order tells which.
         tau64 = best_from(candidates, kept, W, SLACK, PART)
         left = 0

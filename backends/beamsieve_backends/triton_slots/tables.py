@@ -95,6 +95,12 @@ class DeviceTable:
         )
         return held if self.leaf_first is None else (*held, self.leaf_first)
 
+    def degree_of(self, beams: int, distinct: bool) -> float:
+        """About how many tokens each of so many beams has, on average. Beams on distinct rows meet
+        a hub row once, however often a random walk would."""
+        most = self.slots + self.most_units(beams, distinct) * FURTHER / max(1, beams)
+        return min(self.typical_degree, most)
+
     def most_units(self, beams: int, distinct: bool) -> int:
         """The most further units that so many beams can have; fewer when their rows differ."""
         known = len(self.unit_sums) - 1

@@ -1,8 +1,15 @@
 """Beams scored by the rows that they share get what each gets alone."""
 
+import numpy as np
 import pytest
 import torch
 
+from beamsieve.catalog import Catalog
+from beamsieve.engine import Engine
+from beamsieve.index import Index
+from beamsieve.interface import StepInputs
+from beamsieve.targeting import Attribute
+from beamsieve_backends.triton_slots import TritonBackend
 from beamsieve_backends.triton_slots.tuning import TUNING
 from beamsieve_bench.catalogs import Workload, skewed_sids
 from beamsieve_bench.gpu_stage import Stage
@@ -21,5 +28,35 @@ def test_shared_rows_are_scored_as_each_alone(step, monkeypatch):
     for shared in (0, 1 << 20):
         monkeypatch.setitem(TUNING["rows"], "shared", shared)
         found.append(stage.step(case, 25))
-    for name in ("tokens", "scores", "keys", "rows", "parents", "finished", "count"):
+    for name in ("tokens", "rows", "parents", "finished", "count"):
         assert torch.equal(*(getattr(new, name) for new in found)), name
+    for name in ("scores", "keys"):
+        torch.testing.assert_close(*(getattr(new, name) for new in found), rtol=1e-6, atol=1e-6)
+
+
+@pytest.mark.parametrize("normalize", ["catalog", "eligible"])
+def test_requests_that_share_rows_keep_their_own_targeting(normalize):
+    draw = np.random.default_rng(3)
+    sids = np.unique(draw.integers(0, [6, 40], (150, 2)), axis=0)
+    rules = [{"country": {"accepts": [["x"], ["y"], ["x", "y"]][n % 3]}} for n in range(len(sids))]
+    index = Index.build(
+        Catalog.from_arrays(
+            sids, codebooks=[6, 40], rules=rules,
+            attributes=[Attribute("country", values=["x", "y"])],
+        )
+    )  # fmt: skip
+    found = []
+    for backend in (TritonBackend(), "torch:cpu"):
+        engine = Engine(index, backend, normalize)
+        beams = engine.begin(3, requests=[{"country": "x"}, None, {"country": "y"}])
+        for width, places in ((6, 1), (30, 6)):
+            inputs = StepInputs(
+                width, projection="selective",
+                hidden=torch.randn(3, places, 32, generator=torch.manual_seed(width)).bfloat16(),
+                head=torch.randn(40, 32, generator=torch.manual_seed(9))[: 6 if places == 1 else 40]
+                .bfloat16(),
+            )  # fmt: skip
+            beams = engine._backend.step(beams, inputs, normalize)
+        found.append(beams)
+    torch.testing.assert_close(found[0].scores, found[1].scores, rtol=1e-4, atol=1e-4)
+    assert found[0].count.tolist() == found[1].count.tolist()

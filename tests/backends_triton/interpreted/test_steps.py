@@ -142,16 +142,19 @@ def test_kernels_of_large_steps_give_the_same(layout, monkeypatch):
     follow(Walk(10, 70, 2, 400, layout=layout), [20, 40])
 
 
-@pytest.mark.parametrize("guided", [False, True], ids=["alone", "guided"])
-def test_slots_beyond_one_program_are_chosen_by_units(guided, monkeypatch):
+@pytest.mark.parametrize(
+    ("guided", "vocabulary"), [(False, 150), (True, 150), (False, 40)],
+    ids=["alone", "guided", "units of one size"],
+)  # fmt: skip
+def test_slots_beyond_one_program_are_chosen_by_units(guided, vocabulary, monkeypatch):
     monkeypatch.setitem(TUNING["slots"], "find", 0)
     monkeypatch.setitem(TUNING["survivors"], "chunks", (16,))
-    walk = Walk(12, 150, 2, 900, layout="sparse")
+    walk = Walk(12, vocabulary, 2, 900, layout="sparse")
     walk.begin(2)
     walk.step(12, **walk.normal(12))
     given = walk.normal(12)
     if guided:
-        shape = (*walk.beams.rows.shape, 150)
+        shape = (*walk.beams.rows.shape, vocabulary)
         given |= {name: walk.draw.standard_normal(shape).astype(np.float32)
                   for name in ("bonus", "nudge")}  # fmt: skip
     walk.step(20, **given)
