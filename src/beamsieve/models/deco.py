@@ -142,9 +142,10 @@ class Deco(FusedHistories):
             codes = read_levels(self.prefix_codes, prefixes) * self.config.decoder_width**0.5
             x = torch.cat([concepts, codes], 1)
         x = self.place(x, 0)
-        for block in self.decoder:
-            x = block(x)
-        hidden: Tensor = self.decoder_norm(x[:, self.config.concepts - 1 :])
+        wanted = x.shape[1] - self.config.concepts + 1
+        for n, block in enumerate(self.decoder, 1):
+            x = block(x, last=wanted if n == len(self.decoder) else None)
+        hidden: Tensor = self.decoder_norm(x)
         return hidden
 
     def light(self) -> Deco:

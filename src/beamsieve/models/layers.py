@@ -10,6 +10,9 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F  # noqa: N812 - as torch's own documentation names it
 
+_SHORT = 8
+"""Up to so many positions, products are faster on a GPU than kernels that work in tiles of 64."""
+
 
 class Block(nn.Module):
     """One layer: causal attention and a feed-forward net, each behind its own ``norm``."""
@@ -44,20 +47,36 @@ class Block(nn.Module):
         added: Tensor = x + self.dropout(fed)
         return added
 
-    def attend(self, x: Tensor, seen: Tensor | None = None) -> tuple[Tensor, Tensor, Tensor]:
+    def attend(
+        self, x: Tensor, seen: Tensor | None = None, last: int | None = None
+    ) -> tuple[Tensor, Tensor, Tensor]:
         """x [..., n, width] after this layer, with its keys and values.
 
-        Position i attends to positions 0 … i, or to those that ``seen``, bool [n, n], says.
+        Position i attends to positions 0 … i, or to those that ``seen``, bool [n, n], says. With
+        ``last`` only so many positions at the end are wanted.
         """
         queries, keys, values = self.project(x)
-        mixed = F.scaled_dot_product_attention(
-            queries, keys, values, attn_mask=seen, is_causal=seen is None
-        )
+        if seen is not None:
+            mixed = F.scaled_dot_product_attention(queries, keys, values, attn_mask=seen)
+        else:
+            wanted = slice(None if last is None else -last, None)
+            x = x[..., wanted, :]
+            mixed = causal_attention(queries[..., wanted, :], keys, values)
         return self.add(x, mixed), keys, values
 
-    def forward(self, x: Tensor, seen: Tensor | None = None) -> Tensor:
-        """x [..., n, width] after this layer."""
-        return self.attend(x, seen)[0]
+    def forward(self, x: Tensor, seen: Tensor | None = None, last: int | None = None) -> Tensor:
+        """x [..., n, width] after this layer, as ``attend`` says."""
+        return self.attend(x, seen, last)[0]
+
+
+def causal_attention(queries: Tensor, keys: Tensor, values: Tensor) -> Tensor:
+    """What the last q of n positions, queries [..., q, d], make of the values [..., n, d]."""
+    count, length = queries.shape[-2], keys.shape[-2]
+    if count == length and not (queries.is_cuda and length <= _SHORT):
+        return F.scaled_dot_product_attention(queries, keys, values, is_causal=True)
+    hidden = queries.new_full((count, length), -torch.inf).triu(1 + length - count)
+    scores = (queries * queries.shape[-1] ** -0.5) @ keys.transpose(-1, -2)
+    return torch.softmax(scores + hidden, -1) @ values
 
 
 _Layer = TypeVar("_Layer", bound=nn.Module)
