@@ -62,6 +62,7 @@ class TritonBackend(Backend):
     kernel_sources: ClassVar[tuple[str, ...]] = (
         "triton_slots/ordering.py",
         "triton_slots/lookup.py",
+        "triton_slots/operands.py",
         "triton_slots/project.py",
         "triton_slots/choose.py",
         "triton_slots/revisit.py",

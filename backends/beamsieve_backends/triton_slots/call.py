@@ -134,13 +134,15 @@ class Call:
         few = shape["direct"] and self.B * cdiv(candidates, 32) <= 2 * PROCESSORS
         direct = candidates <= 2048 and few
         ranked = candidates if direct else self.W + self.slack
-        sizes = (own for own in (32, 128) if self.B * cdiv(ranked, own) <= 2 * PROCESSORS)
-        own = next(sizes, 512)
         warps = min(16, max(shape["warps"], held // shape["held_by_warp"]))
+        # All at once: a second round would take as long as the first.
+        at_once = PROCESSORS * (16 // warps)
+        sizes = (own for own in (32, 128, 256) if self.B * cdiv(ranked, own) <= at_once)
+        own = next(sizes, 512)
         return cdiv(ranked, own), {
             "DIRECT": direct,
             "OWN": own,
-            "OTHERS": shape["ranked"] // own,
+            "OTHERS": max(32, shape["ranked"] // own),
             "warps": warps,
             "registers": 128 if warps == 8 else None,
             "T_UP": max(8, power_of_two(self.t)),

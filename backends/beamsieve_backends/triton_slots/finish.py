@@ -62,12 +62,12 @@ def finish_tokens(
     at = tile.to(tl.int64)[None, :] * beams + (b * M + m)[:, None]
     peak = tl.load(tile_peak + at, mask=there, other=float("-inf"))
     mass = tl.load(tile_sum + at, mask=there, other=0.0)
-    top, log_sum = log_mass(peak, mass)
     score = tl.load(scores + b * M + m, mask=m < M, other=float("-inf"))
     v = tl.arange(0, COLUMNS_UP)
     there = (m < M)[:, None] & (v < V)[None, :]
     at = (b * M + m)[:, None] * columns + v[None, :]
     logit = tl.load(logits + at, mask=there, other=float("-inf"))
+    top, log_sum = log_mass(peak, mass)
     total = usable(score[:, None] + ((logit - top[:, None]) - log_sum[:, None]))
     key = tl.where(there, ordered(total), LOWEST)
     identity = m[:, None] * V + v[None, :]

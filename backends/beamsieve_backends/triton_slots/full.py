@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import torch
 
@@ -10,7 +11,8 @@ from beamsieve_backends.triton_slots.call import Call, Kept, NewBeams
 from beamsieve_backends.triton_slots.choose import choose_cells, key_cells
 from beamsieve_backends.triton_slots.finish import finish_tokens
 from beamsieve_backends.triton_slots.launch import INTERPRETED, cdiv, launch, power_of_two
-from beamsieve_backends.triton_slots.project import row_bitmaps, split_rows, statistics
+from beamsieve_backends.triton_slots.operands import row_bitmaps, split_rows
+from beamsieve_backends.triton_slots.project import statistics
 from beamsieve_backends.triton_slots.revisit import score_groups
 from beamsieve_backends.triton_slots.targeting import (
     permitted_tokens_dense,
@@ -29,6 +31,14 @@ from beamsieve_backends.triton_slots.tuning import (
     columns_of,
     warps_for,
 )
+
+MANY_BEAMS = 1024
+"""From so many beams of a batch on, blocks have 128 rows, so that each reads the head for more of
+them; as long as there are enough blocks."""
+GROUPS = 4
+"""The fewest groups that a program scores again where there are many requests."""
+SMALL = 1 << 15
+"""Of fewer logits of a request, few sizes of blocks occur, so that few kernels are compiled."""
 
 
 def full(call: Call) -> NewBeams:
@@ -111,12 +121,12 @@ def _splits(call: Call) -> bool:
 
 
 def _statistics(
-    call: Call, bitmap: torch.Tensor, words: int, tile: int, group: int, cells: int
-) -> tuple[torch.Tensor, ...]:
+    call: Call, bitmap: torch.Tensor, words: int, tile: int, group: int, cells: int,
+    counts: torch.Tensor | None = None,
+) -> tuple[torch.Tensor, ...]:  # fmt: skip
     """group_max, cell_best, tile_peak, tile_sum: see ``project.statistics``."""
     beams = call.B * call.M
     tiles = cdiv(call.V, tile)
-    group_max = call.empty(call.B, call.M, tiles * tile // group)
     peak, mass = (call.empty(tiles, beams) for _ in range(2))
     best = call.empty(tiles * cells, beams) if cells else peak
     none = call.beams.scores
@@ -125,8 +135,13 @@ def _statistics(
     split = _splits(call)
     if split:
         hidden, hidden_low, hidden_scale, head, head_low, head_scale = _split(call)
-    # Blocks of 64 and of 128 rows run the same matrix instructions, so the batch may choose.
-    rows = 16 if call.M < 64 else 64 if beams <= 4096 else 128
+    # Blocks of 64 and of 128 rows run the same matrix instructions, so the batch may choose. Two
+    # tiles of 64 side by side read less of the hidden states; their sums are those of single ones.
+    rows, paired = 16, 1
+    if call.M >= 64:
+        paired = 2 if tile == 64 and tiles > 1 else 1
+        many = beams >= MANY_BEAMS and cdiv(beams, 128) * cdiv(tiles, paired) >= PROCESSORS
+        rows, paired = (128, paired) if many else (64, 1)
     shape = dict(TUNING[f"statistics_{rows}"])
     plain = call.M >= 64 and not (
         call.all or call.has_bonus or call.has_nudge or call.kept is not None
@@ -138,17 +153,20 @@ def _statistics(
         shape["registers"] = None
     if tile == 256 and rows >= 64:
         shape["warps"] = 8
-    row_blocks = cdiv(beams, rows)
-    tiles_each = cdiv(tiles, max(1, together * PROCESSORS // row_blocks)) if rows == 128 else 1
-    splits = cdiv(tiles, tiles_each)
+    row_blocks = cdiv(beams, shape["BLOCK_M"])
+    blocks = cdiv(tiles, paired)
+    group_max = call.empty(call.B, call.M, blocks * paired * tile // group)
+    each = cdiv(blocks, max(1, together * PROCESSORS // row_blocks)) if rows == 128 else 1
+    splits = cdiv(blocks, each)
     launch(
         statistics, (row_blocks * splits,), hidden, head, hidden_low, head_low, hidden_scale,
         head_scale, call.bias, call.logits, call.bonus, call.nudge, call.beams.rows,
         call.finished, bitmap, bitmap if call.kept is None else call.kept, group_max, best,
-        peak, mass, beams, call.V, call.D, words, splits, tiles_each, tiles, call.by_row,
+        peak, mass, bitmap if counts is None else counts, beams, call.V,
+        call.D, words, 0 if counts is None else call.B, splits, each, tiles, call.by_row,
         int(call.all), int(call.kept is not None), call.has_bias, call.has_bonus,
         call.has_nudge,
-        GROUP=group, TILE=tile, CELLS=cells, SPLIT=split, HAS_LOGITS=call.has_logits,
+        GROUP=group, TILE=tile, TILES=paired, CELLS=cells, SPLIT=split, HAS_LOGITS=call.has_logits,
         PLAIN=plain,
         PRECISION="tf32x3" if hidden.dtype == torch.float32 and not call.has_logits else "ieee",
         UPCAST=INTERPRETED, **(shape | call.block_k(shape["BLOCK_K"])),
@@ -159,7 +177,7 @@ def _statistics(
 def _block_of(M: int, V: int) -> tuple[int, int]:
     """A block that holds all tokens of so many beams; of few sizes, so few kernels are compiled."""
     columns = columns_of(V)
-    return coarse(M, 8 if columns <= 512 else 1), columns
+    return 1 if M == 1 else coarse(M, 8 if columns <= 512 else 1), columns
 
 
 def _all_held(call: Call, bitmap: torch.Tensor, words: int) -> NewBeams:
@@ -184,43 +202,47 @@ def _revisited(call: Call, bitmap: torch.Tensor, words: int) -> NewBeams:
     # Enough cells that a threshold among them is sharp, as far as one program can hold them. One
     # beam's tiles may be fewer than the width: then every group would reach the threshold.
     cells, tiles = 1, cdiv(call.V, tile)
-    if M * call.V >= 1 << 17 or M * tiles < 2 * W:
+    if M * call.V >= SMALL or M * tiles < 2 * W:
         while cells < tile // 16 and M * tiles * cells < 12 * W:
             cells *= 2
-    group_max, best, peak, mass = _statistics(call, bitmap, words, tile, GROUP, cells)
+    guided = call.has_bonus or call.has_nudge or call.kept is not None or call.all
+    peaks = cells == 1 and not guided
+    counts = call.empty(2, B, dtype=torch.int32)
+    group_max, best, peak, mass = _statistics(
+        call, bitmap, words, tile, GROUP, 0 if peaks else cells, counts
+    )
     tiles_up, beams_up = power_of_two(tiles), power_of_two(M)
-    if M * call.V < 1 << 17 and coarse(M, 8) * coarse(tiles, 8) * cells <= HELD:
+    if M * call.V < SMALL and coarse(M, 8) * coarse(tiles, 8) * cells <= HELD:
         beams_up, tiles_up = coarse(M, 8), coarse(tiles, 8)
-    groups = group_max.shape[-1] // (tiles * cells)
+    groups = tile // GROUP // cells
     held = beams_up * tiles_up * cells
     whole = held <= HELD
-    together = 1 if whole else min(tiles_up, max(1, held // max(KEYS_HELD, beams_up)))
+    # A few requests leave processors that list more groups of fewer keys.
+    most_keys = KEYS_HELD // 2 if B <= 4 else KEYS_HELD
+    together = 1 if whole else min(tiles_up, max(1, held // max(most_keys, beams_up)))
     listed = tiles_up * cells // together
     each = together * groups
     most = W + call.slack
     tops, log_sums, threshold = call.empty(B, M), call.empty(B, M), call.empty(B)
     cell_list = call.empty(B, most, dtype=torch.int32)
-    group_count, count = (call.empty(B, dtype=torch.int32) for _ in range(2))
+    group_count, count = counts
     if not whole:
         beam_block = max(1, min(beams_up, HELD // 4 // (tiles_up * cells)))
         keyed = call.empty(B, listed, beams_up, dtype=torch.int32)
         launch(
             key_cells, (B, cdiv(M, beam_block)), call.beams.scores, best, peak, mass, tops,
-            log_sums, keyed, B * M, M, tiles, TILES_UP=tiles_up, CELLS=cells, TOGETHER=together,
-            BEAM_BLOCK=beam_block, BEAMS_UP=beams_up, warps=4,
+            log_sums, keyed, B * M, M, tiles, TILES_UP=tiles_up, CELLS=cells, PEAKS=peaks,
+            TOGETHER=together, BEAM_BLOCK=beam_block, BEAMS_UP=beams_up, warps=4,
         )  # fmt: skip
         best = keyed
     limit = LIMIT * W + 8
-    group_list = call.empty(B, limit, dtype=torch.int32)
-    of_beam, of_beam_up = tiles * cells * groups, tiles_up * cells * groups
-    launch(
-        choose_cells, (B,), call.beams.scores, best, peak, mass, group_max, tops, log_sums,
-        cell_list, call.empty(B, most * each, dtype=torch.int32), threshold, group_list,
-        group_count, count, B * M, M, W, call.slack, tiles, of_beam, of_beam_up, each, limit,
-        TILES_UP=tiles_up, CELLS=cells, LISTED=listed, BEAMS_UP=beams_up, KEYED=not whole,
-        BLOCK=LISTING, warps=warps_for(beams_up * listed),
-    )  # fmt: skip
+    warps = warps_for(beams_up * listed)
+    group_list = call.empty(B, 2, limit, dtype=torch.int32)
+    group_keys = call.empty(B, most * each, dtype=torch.int32)
+    of_beam, of_beam_up = group_max.shape[-1], tiles_up * cells * groups
     shape = dict(TUNING["groups_few" if W < 256 else "groups_many"])
+    if B > 4:
+        shape["GROUPS"] = max(shape["GROUPS"], GROUPS)
     shape["BLOCK_K"] = min(shape["BLOCK_K"], 128 if call.D <= 128 else 256)
     whole_d = call.D % shape["BLOCK_K"] == 0 and call.D <= 1024
     capacity = limit * GROUP
@@ -228,21 +250,28 @@ def _revisited(call: Call, bitmap: torch.Tensor, words: int) -> NewBeams:
     scores = call.empty(B, capacity)
     if call.kept is not None:
         bitmap, call.by_row = call.kept, 0
-    given = (
+    inputs = (
         call.hidden, call.head, call.bias, call.logits, call.bonus, call.nudge,
-        call.beams.rows, call.finished, bitmap, call.beams.scores, tops, log_sums, group_list,
-        group_count, threshold, keys, scores, count,
+        call.beams.rows, call.finished, bitmap,
     )  # fmt: skip
     numbers = (
         M, call.V, call.D, words, of_beam_up, call.by_row, call.has_bias,
-        call.has_bonus, call.has_nudge,
+        call.has_bonus, call.has_nudge, limit, capacity,
     )  # fmt: skip
-    known = {
-        "GROUP": GROUP, "HAS_LOGITS": call.has_logits,
-        "WHOLE_D": call.D if whole_d else 0, **shape,
+    known: dict[str, Any] = {
+        "GROUP": GROUP, "HAS_LOGITS": call.has_logits, "WHOLE_D": call.D if whole_d else 0, **shape,
     }  # fmt: skip
+    block = LISTING if warps >= 16 else LISTING // 4
+    programs = min(cdiv(most * each, block), max(1, PROCESSORS // B))
     launch(
-        score_groups, (B, cdiv(most, shape["GROUPS"])), *given, *numbers, limit, capacity,
-        **known,
+        choose_cells, (B, programs), call.beams.scores, best, peak, mass, group_max, tops,
+        log_sums, cell_list, group_keys, threshold, group_list, group_count, B * M, M, W,
+        call.slack, tiles, of_beam, of_beam_up, each, limit, TILES_UP=tiles_up, CELLS=cells,
+        PEAKS=peaks, LISTED=listed, BEAMS_UP=beams_up, KEYED=not whole, BLOCK=block, warps=warps,
+    )  # fmt: skip
+    typical = W + W // 2 if B <= 4 else most
+    launch(
+        score_groups, (B, cdiv(typical, shape["GROUPS"])), *inputs, call.beams.scores, tops,
+        log_sums, group_list, group_count, threshold, keys, scores, count, *numbers, **known,
     )  # fmt: skip
     return call.write(Kept(keys, scores, count, capacity, W + W // 2))

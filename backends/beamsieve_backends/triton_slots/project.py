@@ -14,77 +14,7 @@ from __future__ import annotations
 import triton
 import triton.language as tl
 
-from beamsieve_backends.triton_slots.lookup import row_bounds, token_at
 from beamsieve_backends.triton_slots.ordering import usable
-
-
-@triton.jit(do_not_specialize=["start_kind", "start_shift", "start_gap", "token_bits", "words"])
-def row_bitmaps(
-    rows, finished, start_array, start_bits, start_exceptions, start_kind, start_shift, start_gap,
-    tokens, token_bits, bitmaps, words,
-    WORD_BLOCK: tl.constexpr, ENTRIES: tl.constexpr, PDL: tl.constexpr,
-):  # fmt: skip
-    """Write each beam's row of a sparse table as a bitmap, int32 [beams, words]: one beam a
-    program."""
-    if PDL:
-        tl.extra.cuda.gdc_wait()
-        tl.extra.cuda.gdc_launch_dependents()
-    beam = tl.program_id(0).to(tl.int64)
-    bitmaps += beam * words
-    for begin in range(0, words, WORD_BLOCK):
-        word = begin + tl.arange(0, WORD_BLOCK)
-        tl.store(bitmaps + word, tl.zeros((WORD_BLOCK,), tl.int32), mask=word < words)
-    row = tl.load(rows + beam) + tl.zeros((1,), tl.int64)
-    live = (row >= 0) & (tl.load(finished + beam) == 0)
-    start, end = row_bounds(
-        start_array, start_bits, start_exceptions, start_kind, start_shift, start_gap, row, live
-    )
-    start, end = tl.sum(start), tl.sum(end)
-    tl.debug_barrier()
-    for begin in range(start, end, ENTRIES):
-        entry = begin + tl.arange(0, ENTRIES).to(tl.int64)
-        inside = entry < end
-        token = token_at(tokens, token_bits, entry, inside)
-        bit = tl.full((ENTRIES,), 1, tl.int32) << (token & 31)
-        tl.atomic_or(bitmaps + (token >> 5), bit, mask=inside, sem="relaxed")
-
-
-@triton.jit(do_not_specialize=["x_rows", "y_rows"])
-def split_rows(x, x_high, x_low, x_inverse, x_rows, y, y_high, y_low, y_inverse, y_rows, D,
-               D_UP: tl.constexpr, ROWS: tl.constexpr, PDL: tl.constexpr):  # fmt: skip
-    """Write each float32 row of two matrices as two float16 rows whose sum, times ``inverse``, it
-    is.
-
-    A power of two brings the row's largest value to 2**13 first, so that neither part leaves
-    float16's range: 22 bits of every value stay, as in a three-pass tf32 product, and the product
-    runs twice as fast. high, low: float16 [rows, D]; inverse: float32 [rows].
-    """
-    if PDL:
-        tl.extra.cuda.gdc_wait()
-        tl.extra.cuda.gdc_launch_dependents()
-    own = tl.program_id(0) * ROWS
-    of_x = tl.cdiv(x_rows, ROWS) * ROWS
-    if own < of_x:
-        _split(x, x_high, x_low, x_inverse, x_rows, own, D, D_UP, ROWS)
-    else:
-        _split(y, y_high, y_low, y_inverse, y_rows, own - of_x, D, D_UP, ROWS)
-
-
-@triton.jit
-def _split(x, high, low, inverse, n, first, D, D_UP: tl.constexpr, ROWS: tl.constexpr):
-    row = first + tl.arange(0, ROWS).to(tl.int64)
-    k = tl.arange(0, D_UP)
-    there = (row < n)[:, None] & (k < D)[None, :]
-    at = row[:, None] * D + k[None, :]
-    value = tl.load(x + at, mask=there, other=0.0)
-    exponent = (tl.max(tl.abs(value), 1).to(tl.int32, bitcast=True) >> 23) & 0xFF
-    exponent = tl.maximum(exponent, 14)
-    scale = ((267 - exponent) << 23).to(tl.float32, bitcast=True)
-    scaled = value * scale[:, None]
-    part = scaled.to(tl.float16)
-    tl.store(high + at, part, mask=there)
-    tl.store(low + at, (scaled - part.to(tl.float32)).to(tl.float16), mask=there)
-    tl.store(inverse + row, ((exponent - 13) << 23).to(tl.float32, bitcast=True), mask=row < n)
 
 
 @triton.jit
@@ -138,28 +68,29 @@ def _exp_of_difference(x, largest, UPCAST: tl.constexpr):
     )  # fmt: skip
 
 
-@triton.jit(do_not_specialize=["words", "beams", "V", "splits", "tiles_each", "tiles", "by_row",
-                               "everything", "has_kept", "has_bias", "has_bonus",
+@triton.jit(do_not_specialize=["words", "beams", "V", "zeros", "splits", "blocks_each", "tiles",
+                               "by_row", "everything", "has_kept", "has_bias", "has_bonus",
                                "has_nudge"])  # fmt: skip
 def statistics(
     hidden, head, hidden_low, head_low, hidden_scale, head_scale, bias, logits, bonus, nudge,
     rows, finished, bitmaps, kept,
-    group_max, cell_best, tile_peak, tile_sum,
-    beams, V, D, words, splits, tiles_each, tiles, by_row, everything, has_kept, has_bias,
+    group_max, cell_best, tile_peak, tile_sum, counts,
+    beams, V, D, words, zeros, splits, blocks_each, tiles, by_row, everything, has_kept, has_bias,
     has_bonus, has_nudge,
     GROUP: tl.constexpr, CELLS: tl.constexpr, BLOCK_M: tl.constexpr, TILE: tl.constexpr,
-    BLOCK_K: tl.constexpr, EVEN: tl.constexpr, SPLIT: tl.constexpr, HAS_LOGITS: tl.constexpr,
+    TILES: tl.constexpr, BLOCK_K: tl.constexpr, EVEN: tl.constexpr, SPLIT: tl.constexpr,
+    HAS_LOGITS: tl.constexpr,
     PLAIN: tl.constexpr, PRECISION: tl.constexpr,
     UPCAST: tl.constexpr, PDL: tl.constexpr,
 ):  # fmt: skip
     """Largest candidate of each group and cell, and each tile's share of the log-softmax.
 
-    A program takes BLOCK_M beams and ``tiles_each`` tiles; what it writes of a tile does not depend
-    on how the tiles are divided among programs.
+    A program takes BLOCK_M beams and ``blocks_each`` times TILES tiles side by side; what it writes
+    of a tile does not depend on how the tiles are divided among programs.
 
     Args:
         hidden: [beams, D]; with ``head`` [V, D]; or ``logits`` [beams, V]. With SPLIT, both,
-            their ``_low`` and their ``_scale`` are what :func:`split_rows` made.
+            their ``_low`` and their ``_scale`` are what :func:`operands.split_rows` made.
         bitmaps: int32 [rows or beams, words], which tokens are valid; ``by_row`` says which.
         group_max: float32 [beams, tiles * TILE / GROUP]; logit + bonus + nudge. GROUP is 8, or 1.
         cell_best: float32 [tiles * CELLS, beams]; the largest of each of a tile's CELLS, if any.
@@ -167,6 +98,7 @@ def statistics(
         tile_peak, tile_sum: float32 [tiles, beams]; the largest logit of the normalizer's set, and
             the sum of exp(logit - peak).
 
+    counts: int32 [2, zeros], ``zeros`` at most ``beams``; set to 0 for the kernels behind.
     kept: int32 [beams, words], what targeting leaves of the valid tokens, where ``has_kept``.
     ``everything``: the normalizer's set is the whole codebook, not the valid tokens. PLAIN says at
     compile time that there is neither, nor a bonus or nudge.
@@ -179,7 +111,12 @@ def statistics(
     if PDL:
         tl.extra.cuda.gdc_wait()
         tl.extra.cuda.gdc_launch_dependents()
-    GROUPS: tl.constexpr = TILE // GROUP
+    BLOCK_N: tl.constexpr = TILE * TILES
+    if zeros > 0:
+        at = tl.program_id(0) * BLOCK_M + tl.arange(0, BLOCK_M)
+        nought = tl.zeros((BLOCK_M,), tl.int32)
+        tl.store(counts + at, nought, mask=at < zeros)
+        tl.store(counts + zeros + at, nought, mask=at < zeros)
     beam = (tl.program_id(0) // splits).to(tl.int64) * BLOCK_M + tl.arange(0, BLOCK_M)
     exists = beam < beams
     beam_safe = tl.where(exists, beam, 0)
@@ -190,9 +127,9 @@ def statistics(
     if SPLIT:
         beam_scale = tl.load(hidden_scale + beam_safe)
 
-    first = (tl.program_id(0) % splits) * tiles_each
-    for tile in range(first, tl.minimum(first + tiles_each, tiles)):
-        column = tile * TILE + tl.arange(0, TILE)
+    first = (tl.program_id(0) % splits) * blocks_each
+    for block in range(first, tl.minimum(first + blocks_each, tl.cdiv(tiles, TILES))):
+        column = block * BLOCK_N + tl.arange(0, BLOCK_N)
         inside = column < V
         if HAS_LOGITS:
             at = beam_safe[:, None] * V + column[None, :]
@@ -202,10 +139,10 @@ def statistics(
                 # A product of nothing, added to: the tile lies in the threads as a product's does.
                 # In the layout of a load, reductions across a reshape read some lanes twice.
                 none = tl.zeros((BLOCK_M, 16), tl.float16)
-                scored = tl.dot(none, tl.zeros((TILE, 16), tl.float16).T, scored)
+                scored = tl.dot(none, tl.zeros((BLOCK_N, 16), tl.float16).T, scored)
         else:
             token = tl.where(inside, column, 0)
-            scored = tl.zeros((BLOCK_M, TILE), tl.float32)
+            scored = tl.zeros((BLOCK_M, BLOCK_N), tl.float32)
             for begin in range(0, D, BLOCK_K):
                 k = begin + tl.arange(0, BLOCK_K)
                 h = _tile(hidden, beam_safe, k, D, EVEN)
@@ -222,13 +159,13 @@ def statistics(
             if has_bias != 0:
                 scored += tl.load(bias + token)[None, :]
 
-        word = tile * (TILE // 32) + tl.arange(0, TILE // 32)
+        word = block * (BLOCK_N // 32) + tl.arange(0, BLOCK_N // 32)
         valid = tl.load(
             bitmaps + owner[:, None] * words + word[None, :],
             mask=live[:, None] & (word < words)[None, :],
             other=0,
         )
-        scored = tl.reshape(scored, (BLOCK_M, TILE // 32, 4, 4, 2))
+        scored = tl.reshape(scored, (BLOCK_M, BLOCK_N // 32, 4, 4, 2))
         candidate = _where_set(valid, scored, UPCAST)
         value = candidate
         if PLAIN == 0:
@@ -242,55 +179,61 @@ def statistics(
             at = beam_safe[:, None] * V + column[None, :]
             there = exists[:, None] & inside[None, :]
             if has_bonus + has_nudge != 0:
-                added = tl.zeros((BLOCK_M, TILE), tl.float32)
+                added = tl.zeros((BLOCK_M, BLOCK_N), tl.float32)
                 if has_bonus != 0:
                     added += tl.load(bonus + at, mask=there, other=0.0)
                 if has_nudge != 0:
                     added += tl.load(nudge + at, mask=there, other=0.0)
-                value += tl.reshape(added, (BLOCK_M, TILE // 32, 4, 4, 2))
+                value += tl.reshape(added, (BLOCK_M, BLOCK_N // 32, 4, 4, 2))
             value = usable(value)
         # Groups of 8, as ``token_of`` has them.
         eights = tl.max(tl.max(value, 4), 2)
         if CELLS > 0:
-            best = tl.max(tl.reshape(eights, (BLOCK_M, CELLS, TILE // 8 // CELLS)), 2)
+            best = tl.max(tl.reshape(eights, (BLOCK_M, TILES * CELLS, TILE // 8 // CELLS)), 2)
         counted = candidate
         if PLAIN:
             peak = (
-                tl.max(best, 1)
+                tl.max(tl.reshape(best, (BLOCK_M, TILES, CELLS)), 2)
                 if CELLS > 0
-                else tl.max(tl.reshape(eights, (BLOCK_M, TILE // 8)), 1)
+                else tl.max(tl.reshape(eights, (BLOCK_M, TILES, TILE // 8)), 2)
             )
         else:
             if everything != 0:
                 real = tl.reshape(
-                    tl.broadcast_to(inside[None, :], (BLOCK_M, TILE)),
-                    (BLOCK_M, TILE // 32, 4, 4, 2),
+                    tl.broadcast_to(inside[None, :], (BLOCK_M, BLOCK_N)),
+                    (BLOCK_M, BLOCK_N // 32, 4, 4, 2),
                 )
                 counted = tl.where(real & (scored < float("inf")), scored, float("-inf"))
-            peak = tl.max(tl.reshape(tl.max(tl.max(counted, 4), 2), (BLOCK_M, TILE // 8)), 1)
+            peak = tl.max(tl.max(counted, 4), 2)
+            peak = tl.max(tl.reshape(peak, (BLOCK_M, TILES, TILE // 8)), 2)
         # The largest is subtracted first: large logits keep their small differences.
         reference = tl.where(peak == float("-inf"), 0.0, peak)
-        share = _exp_of_difference(counted, reference[:, None, None, None, None], UPCAST)
-        mass = tl.sum(tl.reshape(tl.sum(tl.sum(share, 4), 2), (BLOCK_M, TILE // 8)), 1)
+        counted = tl.reshape(counted, (BLOCK_M, TILES, TILE // 32, 4, 4, 2))
+        share = _exp_of_difference(counted, reference[:, :, None, None, None, None], UPCAST)
+        share = tl.sum(tl.sum(share, 5), 3)
+        mass = tl.sum(tl.reshape(share, (BLOCK_M, TILES, TILE // 8)), 2)
         if GROUP > 1:
-            largest = tl.reshape(eights, (BLOCK_M, GROUPS))
+            largest = tl.reshape(eights, (BLOCK_M, BLOCK_N // GROUP))
         else:
-            largest = tl.reshape(value, (BLOCK_M, TILE))
+            largest = tl.reshape(value, (BLOCK_M, BLOCK_N))
 
+        tile = block * TILES + tl.arange(0, TILES)
+        there = exists[:, None] & (tile < tiles)[None, :]
         only = tl.where(tile == 0, 0.0, float("-inf"))
-        peak = tl.where(done, only, peak)
-        mass = tl.where(done, tl.where(tile == 0, 1.0, 0.0), mass)
-        at = tl.full((BLOCK_M,), 1, tl.int64) * tile * beams + beam
-        tl.store(tile_peak + at, peak, mask=exists)
-        tl.store(tile_sum + at, mass, mask=exists)
+        peak = tl.where(done[:, None], only[None, :], peak)
+        mass = tl.where(done[:, None], tl.where(tile == 0, 1.0, 0.0)[None, :], mass)
+        at = tile.to(tl.int64)[None, :] * beams + beam[:, None]
+        tl.store(tile_peak + at, peak, mask=there)
+        tl.store(tile_sum + at, mass, mask=there)
         if CELLS > 0:
-            cell = tile * CELLS + tl.arange(0, CELLS)
+            cell = block * TILES * CELLS + tl.arange(0, TILES * CELLS)
             own_cell = tl.where((cell == 0)[None, :], 0.0, float("-inf"))
             best = tl.where(done[:, None], own_cell, best)
             at = cell.to(tl.int64)[None, :] * beams + beam[:, None]
-            tl.store(cell_best + at, best, mask=exists[:, None])
-        group = tile * GROUPS + tl.arange(0, GROUPS)
+            tl.store(cell_best + at, best, mask=exists[:, None] & (cell < tiles * CELLS)[None, :])
+        group = block * (BLOCK_N // GROUP) + tl.arange(0, BLOCK_N // GROUP)
+        groups = tl.cdiv(tiles, TILES) * (BLOCK_N // GROUP)
         own = tl.where((group == 0)[None, :], 0.0, float("-inf"))
         largest = tl.where(done[:, None], own, largest)
-        at = beam[:, None] * (tiles * GROUPS) + group[None, :]
+        at = beam[:, None] * groups + group[None, :]
         tl.store(group_max + at, largest, mask=exists[:, None])

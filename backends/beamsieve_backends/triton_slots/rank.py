@@ -95,13 +95,14 @@ def rank_and_write(
             entry = tl.load(first_entry + b * M + parent, mask=step_from, other=0)
             entry += of_row.to(tl.int64)
         elif child == DENSE:
-            entry = row_start(
+            # Its loads are under way while the row's start is looked up.
+            within = rank_in_row(
+                bitmaps, ranks, rank_mask, words, rank_words, row, token, step_from
+            )
+            entry = within + row_start(
                 start_array, start_bits, start_exceptions, start_kind, start_shift, start_gap, row,
                 step_from,
             )  # fmt: skip
-            entry += rank_in_row(
-                bitmaps, ranks, rank_mask, words, rank_words, row, token, step_from
-            )
         else:
             low, high = row_bounds(
                 start_array, start_bits, start_exceptions, start_kind, start_shift, start_gap, row,
@@ -129,11 +130,19 @@ def rank_and_write(
 
         better = tl.zeros((OWN, OTHERS), tl.int32)
         living = tl.zeros((OTHERS,), tl.int32)
-        for other_first in range(0, n, OTHERS):
+        # Four loads are under way at once: what a round takes is the wait for them.
+        for other_first in range(0, n, 4 * OTHERS):
             at = other_first + against
-            other = tl.load(keys + at, mask=at < n, other=NOTHING)
-            better += (other[None, :] > mine[:, None]).to(tl.int32)
-            living += (other > nothing).to(tl.int32)
+            one = tl.load(keys + at, mask=at < n, other=NOTHING)
+            two = tl.load(keys + at + OTHERS, mask=at + OTHERS < n, other=NOTHING)
+            three = tl.load(keys + at + 2 * OTHERS, mask=at + 2 * OTHERS < n, other=NOTHING)
+            four = tl.load(keys + at + 3 * OTHERS, mask=at + 3 * OTHERS < n, other=NOTHING)
+            better += (one[None, :] > mine[:, None]).to(tl.int32)
+            better += (two[None, :] > mine[:, None]).to(tl.int32)
+            better += (three[None, :] > mine[:, None]).to(tl.int32)
+            better += (four[None, :] > mine[:, None]).to(tl.int32)
+            living += (one > nothing).to(tl.int32) + (two > nothing).to(tl.int32)
+            living += (three > nothing).to(tl.int32) + (four > nothing).to(tl.int32)
         rank = tl.sum(better, 1)
         alive = tl.sum(living)
 

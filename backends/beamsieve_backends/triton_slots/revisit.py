@@ -12,6 +12,7 @@ from __future__ import annotations
 import triton
 import triton.language as tl
 
+from beamsieve_backends.triton_slots.choose import ARRIVED
 from beamsieve_backends.triton_slots.ordering import packed, token_of, usable
 
 MARGIN = tl.constexpr(1e-3)
@@ -96,18 +97,21 @@ def score_groups(
 
     Args:
         candidate_keys: out, int64 [B, CAPACITY]; candidate_scores: out, float32 [B, CAPACITY].
-        candidate_count: int32 [B], in and out; CAPACITY is every token of LIMIT groups.
+        group_list, group_count: see :func:`choose.choose_cells`.
+        candidate_count: int32 [B], in 0, and out; CAPACITY is every token of LIMIT groups.
     """
     if PDL:
         tl.extra.cuda.gdc_wait()
         tl.extra.cuda.gdc_launch_dependents()
     b = tl.program_id(0).to(tl.int64)
     tau = tl.load(threshold + b)
-    n = tl.load(group_count + b)
+    n = tl.load(group_count + b) % ARRIVED
+    group_list += (2 * b + (n > LIMIT).to(tl.int64)) * LIMIT
+    n = tl.minimum(n, LIMIT)
     slot = tl.arange(0, GROUPS * GROUP)
     for begin in range(tl.program_id(1) * GROUPS, n, tl.num_programs(1) * GROUPS):
         item = begin + slot // GROUP
-        group = tl.load(group_list + b * LIMIT + item, mask=item < n, other=0)
+        group = tl.load(group_list + item, mask=item < n, other=0)
         code, score, keep = _score(
             hidden, head, bias, logits, bonus, nudge, rows, finished, bitmaps,
             scores + b * M, tops + b * M, log_sums + b * M, group, item < n, tau, b, M, V, D,

@@ -40,7 +40,12 @@ TUNING: dict[str, dict[str, Any]] = {
     },
     "finish": {"direct": True, "ranked": 4096, "warps": 8, "held_by_warp": 512},
     "rows": {"shared": 32, "TILE": 64, "BLOCK_K": 64, "warps": 4, "stages": 4, "registers": 96},
-    "survivors": {"chunks": (512, 2048, 4096), "warps": 8, "registers": 128},
+    "survivors": {
+        "chunks": (512, 2048, 4096),
+        "warps": 8,
+        "warps_by_units": 16,
+        "registers": 128,
+    },
 }
 """Block shapes that were fast on an H200. Those that decide the order of a sum follow from a
 request's own shape (few or many beams), never from the batch, so that no result does either; of
