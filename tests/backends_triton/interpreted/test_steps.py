@@ -189,6 +189,23 @@ def test_a_wide_row_among_short_ones(find, at_once, monkeypatch):
     walk.step(30, **walk.normal(30))
 
 
+def test_tiles_side_by_side_give_the_same(monkeypatch):
+    monkeypatch.setattr(full, "MANY_BEAMS", 0)
+    monkeypatch.setattr(full, "PROCESSORS", 1)
+    follow(Walk(12, 150, 2, 2000), [66, 40], batch=1)
+
+
+def test_several_programs_list_more_groups_than_are_kept(monkeypatch):
+    # The best among equals are chosen in exact order, by the program that ends last.
+    monkeypatch.setattr(full, "HELD", 256)
+    monkeypatch.setattr(full, "LISTING", 64)
+    monkeypatch.setattr(full, "PROCESSORS", 4)
+    walk = Walk(5, 200, 2, 3000)
+    walk.begin(1)
+    for width in (8, 3):
+        walk.step(width, logits=np.zeros((*walk.beams.rows.shape, 200), np.float32))
+
+
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
 def test_half_precision_inputs_lose_nothing(dtype):
     follow(Walk(2, 70, 3, 300), [30, 20, 25], dtype=dtype)
