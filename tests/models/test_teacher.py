@@ -69,9 +69,8 @@ def test_a_model_may_begin_with_what_its_teacher_has(tmp_path):
     assert torch.allclose(begun["backbone.0.feed_in.weight"], taught["backbone.0.feed_in.weight"])
     alone = learnt(tmp_path / "alone", teacher=teacher, settings=replace(still, from_teacher=False))
     assert not torch.allclose(alone["fuse_in.weight"], taught["fuse_in.weight"])
-    # Of the light decoder there is nothing to take but what its heads were used to read.
-    assert torch.allclose(begun["decoder.0.feed_in.weight"], alone["decoder.0.feed_in.weight"])
-    assert not begun["decoder.0.feed_out.weight"].abs().max() > 1e-6
+    assert torch.allclose(begun["decoder.0.feed_in.weight"], taught["backbone.0.feed_in.weight"])
+    assert not torch.allclose(begun["decoder.0.feed_in.weight"], alone["decoder.0.feed_in.weight"])
 
 
 def test_beginning_with_a_teacher_needs_one(tmp_path):
@@ -140,7 +139,9 @@ def test_a_checkpoint_of_version_1_is_read_as_the_deco_that_it_is(tmp_path):
 
 def test_a_deco_that_takes_over_a_backbone_says_of_the_first_level_what_it_said():
     torch.manual_seed(0)
-    sizes = ModelConfig(width=16, layers=1, heads=2, decoder_width=16, concepts=3, longest=4)
+    sizes = ModelConfig(
+        width=16, layers=1, heads=2, decoder_width=16, decoder_layers=2, concepts=3, longest=4
+    )
     teacher = make_model(replace(sizes, architecture="fused-gr"), (7, 5)).eval()
     norm: Any = teacher.backbone_norm
     with torch.no_grad():  # a norm as training leaves it
@@ -155,5 +156,5 @@ def test_a_deco_that_takes_over_a_backbone_says_of_the_first_level_what_it_said(
         before = model.logits(batch)[0]
         take_over(model, teacher)
         found = model.logits(batch)[0]
-    assert (found - wanted).abs().max() < 0.1 * (before - wanted).abs().max()
+    assert (found - wanted).abs().max() < 0.2 * (before - wanted).abs().max()
     assert torch.equal(found.argmax(-1), wanted.argmax(-1))

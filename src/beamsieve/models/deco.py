@@ -28,7 +28,7 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor, nn
 
-from beamsieve.models.fused import FusedHistories
+from beamsieve.models.fused import FusedGR, FusedHistories
 from beamsieve.models.generator import Context, Reading
 from beamsieve.models.layers import Block, Layers, at_places, blocks, read_levels
 
@@ -38,6 +38,12 @@ if TYPE_CHECKING:
 
 
 _LIGHT = {"prefix_codes", "spelling_positions", "decoder", "decoder_norm", "heads", "dropout"}
+
+
+_LOUD = 8.0
+"""How much larger than normed a state is as a concept that layers are not to change."""
+_FEW = 10
+"""Items of a common history."""
 
 
 class Deco(FusedHistories):
@@ -99,29 +105,39 @@ class Deco(FusedHistories):
         return Reading(concepts=self._cut(states[rows, lengths]), copying=copying)
 
     @torch.no_grad()
-    def begin_with_states(self) -> None:
-        """Set out from what the backbone knows: the last concept is its state, as it is.
+    def begin_with(self, teacher: FusedGR) -> None:
+        """Set out from how a teacher spells, once its backbone, codes and heads are taken over.
 
-        The decoder's layers add nothing at first, and its norm undoes itself on a state that the
-        backbone's norm made, so heads that read such states say of the first level what they did.
-        Only where the decoder is as wide as the backbone; else nothing changes.
+        The decoder's layers are the teacher's last ones, which know how items are spelled. The last
+        concept is the backbone's state, so large that those layers hardly change it, and heads say
+        of the first level what they did. Only where the decoder is as wide as the backbone; else
+        nothing changes.
         """
-        d, e = self.config.width, self.config.decoder_width
-        if d != e:
+        d, e, concepts = self.config.width, self.config.decoder_width, self.config.concepts
+        if d != e or d != teacher.config.width or self.config.heads != teacher.config.heads:
             return
-        last = self.config.concepts - 1
-        nn.init.eye_(self.to_concepts.weight[last * e :])
-        self.to_concepts.bias[last * e :].zero_()
-        self.spelling_positions.weight[last].zero_()
-        for block in self.decoder:
-            for part in (block.attention_out, block.feed_out):
-                part.weight.zero_()
-                part.bias.zero_()
-        # A state is gain * z + bias with z of mean 0 and variance 1.
-        gain, bias = self.backbone_norm.weight, self.backbone_norm.bias
-        spread = gain.square().mean() + bias.var(correction=0)
-        self.decoder_norm.weight.fill_(float(spread.sqrt()))
-        self.decoder_norm.bias.fill_(float(bias.mean()))
+        shared = min(len(self.decoder), len(teacher.backbone))
+        for n, block in enumerate(self.decoder):
+            place = n - len(self.decoder) + len(teacher.backbone)
+            if n < len(self.decoder) - shared:  # more layers than the teacher has: they add nothing
+                for part in (block.attention_out, block.feed_out):
+                    part.weight.zero_()
+                    part.bias.zero_()
+            else:
+                block.load_state_dict(teacher.backbone[place].state_dict())
+        self.decoder_norm.load_state_dict(teacher.backbone_norm.state_dict())
+        # A state is gain * z + bias, z being normed; the decoder's norm makes the same of z.
+        gain, bias = teacher.backbone_norm.weight, teacher.backbone_norm.bias
+        scale = _LOUD / torch.where(gain < 0, gain.clamp(max=-0.1), gain.clamp(min=0.1))
+        first = (concepts - 1) * e
+        self.to_concepts.weight[first:] = torch.diag(scale)
+        self.to_concepts.bias[first:] = -bias * scale
+        self.spelling_positions.weight[concepts - 1].zero_()
+        # The teacher's tokens also say how many items came before: a few, as in most histories.
+        before = teacher.positions.weight[1 : 1 + _FEW].mean(0)
+        self.spelling_positions.weight[concepts:] = (
+            teacher.spelling_positions.weight[: self.levels - 1] + before
+        )
 
     def place(self, x: Tensor, first: int) -> Tensor:
         """Decoder inputs x [..., n, e] with the embeddings of positions ``first`` … added."""

@@ -49,11 +49,11 @@ def config_of(described: Mapping[str, Any]) -> ModelConfig | WideConfig:
 def take_over(model: Model, teacher: Model) -> None:
     """Give a model its teacher's weights where both have a part of that name and shape.
 
-    A Deco that takes over a whole backbone begins with what it says (``begin_with_states``).
+    A Deco that takes over a whole FusedGR begins as it spells (``Deco.begin_with``).
     """
     own, other = model.state_dict(), teacher.state_dict()
     same = {n: w for n, w in other.items() if n in own and own[n].shape == w.shape}
     model.load_state_dict(same, strict=False)
     backbone = {name for name in own if name.startswith("backbone")}
-    if isinstance(model, Deco) and not isinstance(teacher, Deco) and backbone <= same.keys():
-        model.begin_with_states()
+    if isinstance(model, Deco) and isinstance(teacher, FusedGR) and backbone <= same.keys():
+        model.begin_with(teacher)
