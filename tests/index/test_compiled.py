@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from beamsieve import Catalog, Index, IndexFileError, InputError
+from beamsieve import BackendError, Catalog, Index, IndexFileError, InputError
 from beamsieve.catalog.items import ItemIds
 from beamsieve.compiled import choice
 from beamsieve.index.encode import encode_starts
@@ -212,6 +212,15 @@ class TestChoice:
         monkeypatch.setattr(choice, "has_numba", lambda: False)
         assert not choice.compiles(None, choice.MANY_ROWS)
         assert not choice.compiles(False, choice.MANY_ROWS)
+
+    def test_a_numba_that_cannot_be_imported_is_said(self, monkeypatch, caplog):
+        def broken() -> None:
+            raise BackendError("Numba cannot be imported (it fits another NumPy).")
+
+        monkeypatch.setattr(choice, "imported", broken)
+        assert not choice.compiles(None, choice.MANY_ROWS)
+        assert "NumPy does the work in place of compiled loops" in caplog.text
+        assert not choice.compiles(None, choice.FEW_ROWS - 1)
 
     def test_what_cannot_be_had_is_refused(self, monkeypatch):
         index = Index.build(Catalog.from_arrays([[0], [1]]))

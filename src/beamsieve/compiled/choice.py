@@ -5,8 +5,8 @@ from __future__ import annotations
 import logging
 import sys
 
-from beamsieve.errors import InputError
-from beamsieve.toolchain import INSTALL, has_numba
+from beamsieve.errors import BackendError, InputError
+from beamsieve.toolchain import INSTALL, has_numba, imported
 
 FEW_ROWS = 1 << 16
 """Below, NumPy's passes take a few milliseconds at most."""
@@ -21,7 +21,8 @@ def compiles(compiled: bool | None, rows: int) -> bool:
 
     Args:
         compiled: True or False as the caller wants it. None: where Numba is installed, from
-            ``MANY_ROWS`` rows on; from ``FEW_ROWS`` on once it is imported anyway.
+            ``MANY_ROWS`` rows on; from ``FEW_ROWS`` on once it is imported anyway. The log says so,
+            and warns of a Numba that cannot be imported.
         rows: how many there are.
 
     Raises:
@@ -31,8 +32,14 @@ def compiles(compiled: bool | None, rows: int) -> bool:
     if compiled is None:
         least = FEW_ROWS if "numba" in sys.modules else MANY_ROWS
         chosen = rows >= least and has_numba()
+        try:
+            if chosen:
+                imported()
+        except BackendError as error:
+            logger.warning("%s NumPy does the work in place of compiled loops.", error)
+            chosen = False
         if rows >= MANY_ROWS:
-            logger.info("%d rows: %s", rows, "compiled loops" if chosen else "NumPy, no Numba")
+            logger.info("%d rows: in %s", rows, "compiled loops" if chosen else "NumPy's passes")
         return chosen
     if not isinstance(compiled, bool):
         raise InputError(f"compiled is {compiled!r}; give True, False or None.")
