@@ -38,38 +38,10 @@ from beamsieve import parallel
 from beamsieve.catalog import Catalog
 from beamsieve.index import Index
 from beamsieve.index.storage import host_arrays
-from beamsieve.targeting import Attribute
 from beamsieve_bench.catalogs import MANY, WORKLOADS, many_sids, skewed_sids
-
-BITS = 7
-VALUES = [f"v{value}" for value in range(63)]
-PLACES = [f"place-{place}" for place in range(50_000)]
-ATTRIBUTES = [
-    *(Attribute(f"a{number}", VALUES) for number in range(BITS)),
-    Attribute("place", bloom=256),
-]
+from beamsieve_bench.made_rules import ATTRIBUTES, make_rules
 
 Result = TypeVar("Result")
-
-
-def make_rules(items: int, rng: np.random.Generator) -> list[dict[str, Any]]:
-    """One dict of rules per item: one to three values of a bit attribute, one to five places."""
-    ruled = (rng.random((items, BITS + 1)) < 0.6).tolist()
-    first = rng.integers(0, 60, (items, BITS)).tolist()
-    many = rng.integers(1, 4, (items, BITS)).tolist()
-    places = rng.integers(0, len(PLACES), (items, 5)).tolist()
-    number = rng.integers(1, 6, items).tolist()
-    rules = []
-    for item in range(items):
-        mine: dict[str, Any] = {
-            f"a{a}": {"accepts": VALUES[first[item][a] : first[item][a] + many[item][a]]}
-            for a in range(BITS)
-            if ruled[item][a]
-        }
-        if ruled[item][BITS]:
-            mine["place"] = {"accepts": [PLACES[p] for p in places[item][: number[item]]]}
-        rules.append(mine)
-    return rules
 
 
 def rows_of(workload: str, items: int | None = None) -> tuple[NDArray[np.int32], int]:
