@@ -1,4 +1,4 @@
-"""Made targeting rules: attributes with bits and one with a Bloom filter, and items' rules on them."""
+"""Made targeting rules: attributes with bits, one with a Bloom filter, and items' rules on them."""
 
 from __future__ import annotations
 
