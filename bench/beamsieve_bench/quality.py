@@ -41,16 +41,15 @@ MODELS: dict[str, dict[str, Any]] = {
     "fused-gr-pointer": {"architecture": "fused-gr", "pointer": True},
     "deco-ce-pointer": {"pointer": True},
     "deco-kd-pointer": {"pointer": True},
-    "fused-gr-free": {"architecture": "fused-gr"},
 }
 TEACHERS = {
     "deco-kd": "fused-gr",
     "deco-kd-pointer": "fused-gr-pointer",
 }
 TRAINED_WITH: dict[str, dict[str, Any]] = {
-    "fused-gr-free": {"validity": 0.0},
     "deco-kd": {"from_teacher": True},
     "deco-kd-pointer": {"from_teacher": True},
+    "flat-gr": {"validity": 1.0},  # whose prefixes stand among all codes of a history
 }
 """Settings of one model that are not its data set's."""
 
@@ -59,8 +58,8 @@ _SIZES = ModelConfig(
     dropout=0.3,
 )  # fmt: skip
 _SETTINGS = TrainingSettings(
-    epochs=40, batch=256, learning_rate=3e-3, warm_up_steps=100, decay=0.7, drop_history=0.2,
-    average=0.995, weight_decay=0.05, teacher_share=0.9, validity=0.2, threads=1,
+    epochs=25, batch=256, learning_rate=3e-3, warm_up_steps=100, decay=0.7, drop_history=0.2,
+    average=0.995, weight_decay=0.05, teacher_share=0.5, validity=0.3, threads=1,
 )  # fmt: skip
 SIZES: dict[str, ModelConfig] = {
     "letter-beauty": replace(_SIZES, width=256, decoder_width=256),
@@ -70,9 +69,9 @@ SIZES: dict[str, ModelConfig] = {
 }
 SETTINGS: dict[str, TrainingSettings] = {
     "letter-beauty": _SETTINGS,
-    "minionerec-industrial": replace(_SETTINGS, batch=64, drop_history=0.5),
-    "eshop-clothing": replace(_SETTINGS, drop_history=0.0),
-    "movietweetings": replace(_SETTINGS, batch=64, validity=0.1),
+    "minionerec-industrial": replace(_SETTINGS, epochs=50, batch=64, drop_history=0.5),
+    "eshop-clothing": replace(_SETTINGS, epochs=15, drop_history=0.0, validity=0.2),
+    "movietweetings": replace(_SETTINGS, epochs=30, batch=64, validity=0.1),
 }
 
 
@@ -85,7 +84,9 @@ class Work:
         rest = {name: value for name, value in changes.items() if name not in sizes}
         self.sizes = replace(SIZES[data.name], **sizes)
         share = data.validation_share
-        self.settings = replace(SETTINGS[data.name], validation_share=share, device=device, **rest)
+        precision = "bfloat16" if torch.device(device).type == "cuda" else "float32"
+        own = {"validation_share": share, "device": device, "precision": precision}
+        self.settings = replace(SETTINGS[data.name], **own | rest)
         self._asked = rest
         self.index: Index = data.index()
         numbered = number(data.training_histories(), self.index)
