@@ -35,8 +35,9 @@ from beamsieve_backends.triton_slots.tuning import (
 MANY_BEAMS = 1024
 """From so many beams of a batch on, blocks have 128 rows, so that each reads the head for more of
 them; as long as there are enough blocks."""
-GROUPS = 4
-"""The fewest groups that a program scores again where there are many requests."""
+GROUPS = 8
+"""The groups that a program scores again where there are many requests: what it computes for each
+of them, other than products, is shared by few threads otherwise."""
 SMALL = 1 << 15
 """Of fewer logits of a request, few sizes of blocks occur, so that few kernels are compiled."""
 
@@ -241,8 +242,8 @@ def _revisited(call: Call, bitmap: torch.Tensor, words: int) -> NewBeams:
     group_keys = call.empty(B, most * each, dtype=torch.int32)
     of_beam, of_beam_up = group_max.shape[-1], tiles_up * cells * groups
     shape = dict(TUNING["groups_few" if W < 256 else "groups_many"])
-    if B > 4:
-        shape["GROUPS"] = max(shape["GROUPS"], GROUPS)
+    if B * cdiv(most, shape["GROUPS"]) > 8 * PROCESSORS:
+        shape["GROUPS"] = GROUPS
     shape["BLOCK_K"] = min(shape["BLOCK_K"], 128 if call.D <= 128 else 256)
     whole_d = call.D % shape["BLOCK_K"] == 0 and call.D <= 1024
     capacity = limit * GROUP

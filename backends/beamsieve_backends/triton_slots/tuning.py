@@ -30,7 +30,7 @@ TUNING: dict[str, dict[str, Any]] = {
     "statistics_64": {"BLOCK_M": 64, "BLOCK_K": 64, "warps": 4, "stages": 3},
     "statistics_128": {"BLOCK_M": 128, "BLOCK_K": 64, "warps": 8, "stages": 3, "registers": 128},
     "split": {"BLOCK_K": 32},
-    "groups_few": {"GROUPS": 2, "BLOCK_K": 256, "warps": 4},
+    "groups_few": {"GROUPS": 2, "BLOCK_K": 64, "warps": 4},
     "groups_many": {"GROUPS": 8, "BLOCK_K": 32, "warps": 4, "registers": 64},
     "rank": {"OWN": 32, "OTHERS": 64, "warps": 4},
     "tile": {
