@@ -58,7 +58,7 @@ _SIZES = ModelConfig(
     dropout=0.3,
 )  # fmt: skip
 _SETTINGS = TrainingSettings(
-    epochs=25, batch=256, learning_rate=3e-3, warm_up_steps=100, decay=0.7, drop_history=0.2,
+    epochs=30, batch=256, learning_rate=3e-3, warm_up_steps=100, decay=0.7, drop_history=0.2,
     average=0.995, weight_decay=0.05, teacher_share=0.5, validity=0.3, threads=1,
 )  # fmt: skip
 SIZES: dict[str, ModelConfig] = {
@@ -70,8 +70,8 @@ SIZES: dict[str, ModelConfig] = {
 SETTINGS: dict[str, TrainingSettings] = {
     "letter-beauty": _SETTINGS,
     "minionerec-industrial": replace(_SETTINGS, epochs=50, batch=64, drop_history=0.5),
-    "eshop-clothing": replace(_SETTINGS, epochs=15, drop_history=0.0, validity=0.2),
-    "movietweetings": replace(_SETTINGS, epochs=30, batch=64, validity=0.1),
+    "eshop-clothing": replace(_SETTINGS, epochs=18, drop_history=0.0, validity=0.2),
+    "movietweetings": replace(_SETTINGS, epochs=40, batch=64, validity=0.1),
 }
 
 
@@ -85,7 +85,11 @@ class Work:
         self.sizes = replace(SIZES[data.name], **sizes)
         share = data.validation_share
         precision = "bfloat16" if torch.device(device).type == "cuda" else "float32"
-        own = {"validation_share": share, "device": device, "precision": precision}
+        own: dict[str, Any] = {
+            "validation_share": share,
+            "device": device,
+            "precision": precision,
+        }
         self.settings = replace(SETTINGS[data.name], **own | rest)
         self._asked = rest
         self.index: Index = data.index()
