@@ -14,6 +14,7 @@ import logging
 import os
 import sys
 import tempfile
+import threading
 from collections.abc import Callable, Sequence
 from functools import cache
 from hashlib import sha256
@@ -26,6 +27,8 @@ Function = TypeVar("Function", bound=Callable[..., Any])
 
 INSTALL = "pip install 'beamsieve[compiled]'"
 logger = logging.getLogger("beamsieve")
+_decorating = threading.RLock()
+"""Held while Numba's own setting of the folder is another."""
 
 
 @cache
@@ -65,16 +68,17 @@ def compiled(
         numba = imported()
         config = numba.config
         folder = writable_folder(sources)
-        before = config.CACHE_DIR
-        if folder is not None:
-            config.CACHE_DIR = str(folder)  # read when a function is decorated, and only then
         given = () if signatures is None else (list(signatures),)
-        try:
-            made: Function = numba.njit(
-                *given, nogil=True, error_model="numpy", cache=folder is not None, **options
-            )(function)
-        finally:
-            config.CACHE_DIR = before
+        with _decorating:
+            before = config.CACHE_DIR
+            if folder is not None:
+                config.CACHE_DIR = str(folder)  # read when a function is decorated, and only then
+            try:
+                made: Function = numba.njit(
+                    *given, nogil=True, error_model="numpy", cache=folder is not None, **options
+                )(function)
+            finally:
+                config.CACHE_DIR = before
         return made
 
     return decorate
