@@ -142,7 +142,8 @@ def side_by_side(
     second = [model for model in models if model in TEACHERS]
     trained: dict[tuple[int, str, int], Trainee] = {}
     share = len(first) / (len(first) + 1.3 * len(second))  # a teacher's forward costs as well
-    for wanted, part in ((first, share), (second, 1 - share)):
+    began = time.monotonic()
+    for wanted, part in ((first, share), (second, 1.0)):
         stage = {
             (place, model, seed): work.trainee(
                 model, seed, trained.get((place, TEACHERS.get(model, ""), seed))
@@ -151,7 +152,8 @@ def side_by_side(
             for model in wanted
             for seed in seeds
         }
-        train_all([*stage.values()], part * seconds, lambda line: print(line, flush=True))
+        left = seconds - (time.monotonic() - began)
+        train_all([*stage.values()], part * left, lambda line: print(line, flush=True))
         trained |= stage
     return [
         (
