@@ -7,7 +7,7 @@ needs a GPU or an array library besides NumPy.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
@@ -17,6 +17,7 @@ CHUNK_BYTES = 64 << 20
 """Bytes of a buffer, for large arrays."""
 _LEAST_CHUNK_BYTES = 4 << 20
 _CHUNKS = 8
+_LAST_BYTES = 4 << 20
 AT_ONCE_BYTES = 1 << 20
 """An array below this goes as it is: two buffers would gain nothing."""
 FILLERS = 1
@@ -33,6 +34,17 @@ be written again. Several threads call it."""
 def chunk_bytes(count: int) -> int:
     """Bytes of a buffer for an array of so many: long passes, but enough of them to overlap."""
     return min(CHUNK_BYTES, max(_LEAST_CHUNK_BYTES, count // _CHUNKS))
+
+
+def _turns(first: int, last: int, size: int) -> Iterator[tuple[int, int]]:
+    """What to fill in each turn: ``size`` bytes, but less and less at the end, as nothing is left
+    to be filled while the last part is copied.
+    """
+    while first < last:
+        left = last - first
+        count = size if left > size else min(left, max(_LAST_BYTES, -(-left // 2)))
+        yield first, first + count
+        first += count
 
 
 def send(
@@ -52,8 +64,8 @@ def send(
     def work(filler: int) -> None:
         waits: list[Callable[[], object] | None] = [None] * len(buffers)
         place, last = filler * share, min(len(octets), (filler + 1) * run)
-        for turn, first in enumerate(range(filler * run, last, share)):
-            part, number = octets[first : min(last, first + share)], turn % len(buffers)
+        for turn, (first, end) in enumerate(_turns(filler * run, last, share)):
+            part, number = octets[first:end], turn % len(buffers)
             before = waits[number]
             if before is not None:
                 before()  # its last copy has left the buffer

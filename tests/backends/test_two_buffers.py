@@ -35,6 +35,21 @@ def test_every_byte_arrives_though_copies_are_late(size: int, fillers: int) -> N
     assert np.array_equal(arrived, octets)
 
 
+def test_little_is_left_to_copy_when_all_is_filled() -> None:
+    octets = np.zeros(70 << 20, np.uint8)
+    counts: list[int] = []
+
+    def copy(number: int, place: int, first: int, count: int) -> Callable[[], object]:
+        assert first == sum(counts)
+        counts.append(count)
+        return lambda: None
+
+    send(octets, [np.zeros(16 << 20, np.uint8)] * 2, copy, 1)
+    assert sum(counts) == len(octets)
+    assert counts[:4] == [16 << 20] * 4
+    assert counts[-1] <= 4 << 20
+
+
 @pytest.mark.parametrize("count", [1 << 20, 30_000_000, 400_000_000, 1 << 33])
 def test_an_array_takes_several_turns_unless_it_is_small(count: int) -> None:
     size = chunk_bytes(count)
