@@ -42,11 +42,16 @@ def quality(runs: Runs) -> list[str]:
             rows.append([data, "popularity", "", *popular, "", ""])
         before = data
         cells = [_mean([run["filter_first"][name] for run in own]) for name in names]
-        epochs = ", ".join(str(run["training"]["best_epoch"]) for run in own)
+        epochs = ", ".join(str(_epochs(run["training"])) for run in own)
         beside = _beside(own, runs.get((data, TEACHERS.get(model, "")), []))
         rows.append(["", model, str(len(own)), *cells, beside, epochs])
     head = ["data", "model", "seeds", "Recall@5", "NDCG@5", "Recall@10", "NDCG@10"]
-    return _table([*head, "beside its teacher's", "best epochs"], rows)
+    return _table([*head, "beside its teacher's", "epochs"], rows)
+
+
+def _epochs(training: dict[str, Any]) -> int:
+    """Behind how many epochs the weights that are judged stood."""
+    return int(training["epochs" if training.get("kept") == "last" else "best_epoch"])
 
 
 def _beside(own: list[dict[str, Any]], teachers: list[dict[str, Any]]) -> str:
