@@ -2,10 +2,11 @@
 
     python -m beamsieve_bench.gtm_stage [--workloads Z1,Z2,Z3] [--peers FILE.jsonl] [--json FILE]
 
-Every step of every cell is measured alone, with beams that stand on rows drawn uniformly, first by
-the full and then by the selective projection; the faster counts. ``sum_ms`` adds the steps' own
-graphs up, as ``--peers`` figures are made; ``whole_ms`` is one graph that holds all steps. A step
-is timed only after its result has been compared with float64 arithmetic on the device.
+Every step of every cell is measured alone, with beams that stand on rows drawn uniformly, by the
+full, the selective and the fused projection, where each is worth it; the fastest counts. ``sum_ms``
+adds the steps' own graphs up, as ``--peers`` figures are made; ``whole_ms`` is one graph that holds
+all steps. A step is timed only after its result has been compared with float64 arithmetic on the
+device.
 """
 
 from __future__ import annotations
@@ -115,7 +116,10 @@ def cell(
         hidden = backend.asarray(case.hidden, what="hidden")
         head = backend.asarray(case.head, what="head")
         timed = []
-        for projection in projections(table, step):
+        plain = StepInputs(beams, hidden=hidden, head=head)
+        possible = backend.projections_for(before, plain, "catalog")
+        fused: tuple[Projection, ...] = ("fused",) if "fused" in possible else ()
+        for projection in (*projections(table, step), *fused):
             inputs = StepInputs(beams, hidden=hidden, head=head, projection=projection)
             after = backend.step(before, inputs, "catalog")
             result = tuple(from_dlpack(getattr(after, name)) for name in OUTCOME)

@@ -29,10 +29,10 @@ if TYPE_CHECKING:
     from beamsieve.plan import Plan
 
 Normalize = Literal["all", "catalog", "eligible"]
-Projection = Literal["full", "selective", "compiled"]
+Projection = Literal["full", "selective", "compiled", "fused"]
 """How logits come from hidden states and head: of the whole codebook in one product; of the valid
-tokens alone; or likewise, in one compiled loop with all that follows, for which a backend may need
-a package more."""
+tokens alone; likewise, in one compiled loop with all that follows, for which a backend may need
+a package more; or one of the first two, in one launch with all that follows."""
 Array = Any
 """An array of the backend's own library."""
 
@@ -325,6 +325,18 @@ class Backend(ABC):
     def device_bytes(self, tables: Any) -> int:
         """Bytes that ``load`` put on the device."""
         return 0
+
+    def projections_for(
+        self, beams: Beams, inputs: StepInputs, normalize: Normalize
+    ) -> tuple[Projection, ...]:
+        """Those of its projections that can take this very step: what ``warm_up`` times.
+
+        This default: all, and the full one alone where the normalizer needs every logit anyway.
+        Override it where a projection takes some steps and not others; a step that it does not take
+        goes as if no plan spoke of it.
+        """
+        known = self.capabilities.projections
+        return ("full",) if normalize == "all" and "full" in known else known
 
     def missing_projections(self) -> Mapping[Projection, str]:
         """The projections that this backend would have on this device if another package were

@@ -71,9 +71,7 @@ def _timed(
     backend: Backend, normalize: Normalize, beams: Beams, inputs: StepInputs, repeats: int
 ) -> dict[Projection, float]:
     """The median seconds of each projection that can serve this step, measured in turns."""
-    projections = backend.capabilities.projections
-    if normalize == "all" and "full" in projections:
-        projections = ("full",)  # its normalizer needs every logit anyway
+    projections = backend.projections_for(beams, inputs, normalize)
     seconds: dict[Projection, list[float]] = {projection: [] for projection in projections}
     for turn in range(repeats + 1):
         for projection, taken in seconds.items():

@@ -1,4 +1,4 @@
-// Enough of CUDA C++ to run one block's threads after another on a CPU, for tests of kernel logic.
+// Enough of CUDA C++ to run one block's threads after another on a CPU, or one cluster's, for tests of kernel logic.
 //
 // Every thread is a fiber with a stack of its own; a barrier or a warp operation switches to the
 // next fiber until all have come. Fibers and blocks run in a random order, and shared memory starts
@@ -61,7 +61,8 @@ struct Fiber {
     char* stack = nullptr;
     unsigned id = 0;
     bool done = false;
-    unsigned waits_block = 0, waits_warp = 0;  // how many barriers of each kind it has passed or stands at
+    unsigned block = 0;          // which of the cluster's
+    unsigned cluster_round = 0;  // the cluster's barrier that it arrived at
 };
 
 static constexpr size_t STACK = 256 << 10;
@@ -69,8 +70,20 @@ static std::vector<Fiber> fibers;
 static void* scheduler_stack;
 static Fiber* current;
 static std::function<void()> body;
-static unsigned block_arrived, warp_arrived[64], block_round, warp_round[64];
-static uint64_t exchange[64][32];
+
+// What the threads of one block share; the blocks of a cluster run side by side.
+struct Block {
+    unsigned block_arrived = 0, warp_arrived[64] = {}, block_round = 0, warp_round[64] = {};
+    uint64_t exchange[64][32] = {};
+    unsigned vote = 0;
+    Dim3 index = {};
+    unsigned char* shared = nullptr;
+};
+static constexpr unsigned SHARED_BYTES = 232448, MOST_CLUSTER = 16;
+static Block cluster_blocks[MOST_CLUSTER];
+static Block* block;
+static unsigned cluster_size, cluster_arrived, cluster_round;
+static unsigned char* shared_bytes;  // of the current block
 
 static void yield_fiber() {
     switch_stack(&current->stack_pointer, scheduler_stack);
@@ -82,50 +95,76 @@ static void fiber_main() {
     abort();
 }
 static void block_barrier() {
-    const unsigned round = block_round;
-    if (++block_arrived == blockDim.x) {
-        block_arrived = 0;
-        ++block_round;
+    Block& mine = *block;
+    const unsigned round = mine.block_round;
+    if (++mine.block_arrived == blockDim.x) {
+        mine.block_arrived = 0;
+        ++mine.block_round;
         return;
     }
-    while (block_round == round) yield_fiber();
+    while (mine.block_round == round) yield_fiber();
 }
 static void warp_barrier() {
-    const unsigned warp = threadIdx.x / 32, round = warp_round[warp];
-    if (++warp_arrived[warp] == 32) {
-        warp_arrived[warp] = 0;
-        ++warp_round[warp];
+    Block& mine = *block;
+    const unsigned warp = threadIdx.x / 32, round = mine.warp_round[warp];
+    if (++mine.warp_arrived[warp] == 32) {
+        mine.warp_arrived[warp] = 0;
+        ++mine.warp_round[warp];
         return;
     }
-    while (warp_round[warp] == round) yield_fiber();
+    while (mine.warp_round[warp] == round) yield_fiber();
+}
+static void cluster_arrive_on_host() {
+    current->cluster_round = cluster_round;
+    if (++cluster_arrived == blockDim.x * cluster_size) {
+        cluster_arrived = 0;
+        ++cluster_round;
+    }
+}
+static void cluster_wait_on_host() {
+    while (cluster_round == current->cluster_round) yield_fiber();
+}
+static void* peer_on_host(void* mine, unsigned rank) {
+    if (rank >= cluster_size) { fprintf(stderr, "no block %u in the cluster\n", rank); abort(); }
+    return cluster_blocks[rank].shared + (static_cast<unsigned char*>(mine) - block->shared);
 }
 
-alignas(16) unsigned char shared_bytes[232448];
-
-static void run_grid(unsigned x, unsigned y, unsigned z, unsigned threads, unsigned shared, unsigned seed, std::function<void()> kernel) {
-    if (shared > sizeof shared_bytes) { fprintf(stderr, "too much shared memory: %u\n", shared); abort(); }
+static void run_grid(unsigned x, unsigned y, unsigned z, unsigned threads, unsigned shared, unsigned cluster, unsigned seed, std::function<void()> kernel) {
+    if (shared > SHARED_BYTES) { fprintf(stderr, "too much shared memory: %u\n", shared); abort(); }
+    cluster = std::max(1u, cluster);
+    if (cluster > MOST_CLUSTER || x % cluster) { fprintf(stderr, "no clusters of %u in %u blocks\n", cluster, x); abort(); }
     std::mt19937 random(seed);
     body = kernel;
     blockDim = {threads, 1, 1};
     gridDim = {x, y, z};
-    if (fibers.size() < threads) {
-        fibers.resize(threads);
+    cluster_size = cluster;
+    cluster_arrived = 0;
+    const unsigned all = threads * cluster;
+    if (fibers.size() < all) {
+        fibers.resize(all);
         for (auto& fiber : fibers)
             if (!fiber.stack) fiber.stack = static_cast<char*>(malloc(STACK));
     }
-    std::vector<unsigned> blocks(static_cast<size_t>(x) * y * z), order(threads);
-    for (unsigned i = 0; i < blocks.size(); ++i) blocks[i] = i;
-    for (unsigned i = 0; i < threads; ++i) order[i] = i;
-    std::shuffle(blocks.begin(), blocks.end(), random);
-    for (const unsigned block : blocks) {
-        blockIdx = {block % x, block / x % y, block / x / y};
-        memset(shared_bytes, 0xa5, sizeof shared_bytes);
+    for (unsigned k = 0; k < cluster; ++k)
+        if (!cluster_blocks[k].shared) cluster_blocks[k].shared = static_cast<unsigned char*>(aligned_alloc(16, SHARED_BYTES));
+    std::vector<unsigned> groups(static_cast<size_t>(x / cluster) * y * z), order(all);
+    for (unsigned i = 0; i < groups.size(); ++i) groups[i] = i;
+    for (unsigned i = 0; i < all; ++i) order[i] = i;
+    std::shuffle(groups.begin(), groups.end(), random);
+    for (const unsigned group : groups) {
         std::shuffle(order.begin(), order.end(), random);
-        block_arrived = 0;
-        std::fill(warp_arrived, warp_arrived + 64, 0);
-        for (unsigned i = 0; i < threads; ++i) {
+        for (unsigned k = 0; k < cluster; ++k) {
+            Block& one = cluster_blocks[k];
+            const unsigned number = group * cluster + k;
+            one.index = {number % x, number / x % y, number / x / y};
+            memset(one.shared, 0xa5, SHARED_BYTES);
+            one.block_arrived = 0;
+            std::fill(one.warp_arrived, one.warp_arrived + 64, 0);
+        }
+        for (unsigned i = 0; i < all; ++i) {
             Fiber& fiber = fibers[i];
-            fiber.id = i;
+            fiber.id = i % threads;
+            fiber.block = i / threads;
             fiber.done = false;
             void** top = reinterpret_cast<void**>(reinterpret_cast<uintptr_t>(fiber.stack + STACK) & ~uintptr_t{15});
             *--top = nullptr;  // keeps the stack aligned as after a call
@@ -133,42 +172,46 @@ static void run_grid(unsigned x, unsigned y, unsigned z, unsigned threads, unsig
             for (int k = 0; k < 6; ++k) *--top = nullptr;
             fiber.stack_pointer = top;
         }
-        unsigned left = threads;
+        unsigned left = all;
         unsigned long idle = 0;
         while (left > 0) {
             for (const unsigned i : order) {
                 Fiber& fiber = fibers[i];
                 if (fiber.done) continue;
                 current = &fiber;
+                block = &cluster_blocks[fiber.block];
+                blockIdx = block->index;
+                shared_bytes = block->shared;
                 threadIdx = {fiber.id, 0, 0};
                 switch_stack(&scheduler_stack, fiber.stack_pointer);
                 if (fiber.done) { --left; idle = 0; }
             }
             if (++idle > 2000000) { fprintf(stderr, "deadlock: threads wait at different barriers\n"); abort(); }
         }
-        if (block_arrived) { fprintf(stderr, "some threads left before a barrier\n"); abort(); }
+        for (unsigned k = 0; k < cluster; ++k)
+            if (cluster_blocks[k].block_arrived) { fprintf(stderr, "some threads left before a barrier\n"); abort(); }
+        if (cluster_arrived) { fprintf(stderr, "some blocks left before a barrier\n"); abort(); }
     }
 }
 
 // --- the device's functions
 
 static inline void __syncthreads() { block_barrier(); }
-static inline unsigned block_vote;
 static inline int __syncthreads_or(int x) {
     block_barrier();
-    if (threadIdx.x == 0) block_vote = 0;
+    if (threadIdx.x == 0) block->vote = 0;
     block_barrier();
-    if (x) block_vote = 1;
+    if (x) block->vote = 1;
     block_barrier();
-    return static_cast<int>(block_vote);
+    return static_cast<int>(block->vote);
 }
 static inline int __syncthreads_count(int x) {
     block_barrier();
-    if (threadIdx.x == 0) block_vote = 0;
+    if (threadIdx.x == 0) block->vote = 0;
     block_barrier();
-    if (x) ++block_vote;
+    if (x) ++block->vote;
     block_barrier();
-    return static_cast<int>(block_vote);
+    return static_cast<int>(block->vote);
 }
 static inline void __syncwarp() { warp_barrier(); }
 static inline void __threadfence() {}
@@ -180,6 +223,7 @@ static inline float host_expf(float x) { return expf(x); }
 #define __expf host_expf
 static inline int __popc(unsigned x) { return __builtin_popcount(x); }
 static inline int __popcll(unsigned long long x) { return __builtin_popcountll(x); }
+static inline int __clz(int x) { return x == 0 ? 32 : __builtin_clz(static_cast<unsigned>(x)); }
 static inline int __ffs(int x) { return __builtin_ffs(x); }
 static inline int __ffsll(long long x) { return __builtin_ffsll(x); }
 static inline unsigned atomicAdd(unsigned* to, unsigned x) { const unsigned old = *to; *to += x; return old; }
@@ -192,10 +236,10 @@ template <class T> static inline T exchange_lane(T mine, int from) {
     const unsigned warp = threadIdx.x / 32, lane = threadIdx.x % 32;
     uint64_t bits = 0;
     memcpy(&bits, &mine, sizeof(T));
-    exchange[warp][lane] = bits;
+    block->exchange[warp][lane] = bits;
     warp_barrier();
     T theirs;
-    memcpy(&theirs, &exchange[warp][from & 31], sizeof(T));
+    memcpy(&theirs, &block->exchange[warp][from & 31], sizeof(T));
     warp_barrier();
     return theirs;
 }
@@ -207,10 +251,10 @@ template <class T> static inline T __shfl_up_sync(unsigned, T x, int by) {
 }
 static inline unsigned gather(uint64_t mine, const std::function<bool(uint64_t)>& is) {
     const unsigned warp = threadIdx.x / 32, lane = threadIdx.x % 32;
-    exchange[warp][lane] = mine;
+    block->exchange[warp][lane] = mine;
     warp_barrier();
     unsigned mask = 0;
-    for (int i = 0; i < 32; ++i) mask |= static_cast<unsigned>(is(exchange[warp][i])) << i;
+    for (int i = 0; i < 32; ++i) mask |= static_cast<unsigned>(is(block->exchange[warp][i])) << i;
     warp_barrier();
     return mask;
 }

@@ -24,6 +24,7 @@ from typing import Any
 import numpy as np
 
 from beamsieve.errors import BackendError, InputError
+from beamsieve.interface import Backend
 from beamsieve_backends.cupy_raw import sources
 from beamsieve_backends.cupy_raw.backend import CupyBackend
 
@@ -44,6 +45,9 @@ ARGUMENTS = {
 }
 """What each kernel calls its structure, where it is not Step."""
 
+DYNAMIC = "extern __shared__ __align__(16) u8 shared_bytes[];"
+"""Here each block of a cluster has its own, and ``shared_bytes`` is where the current one's is."""
+
 _cache = Path(os.environ.get("BEAMSIEVE_HOST_KERNELS", tempfile.gettempdir())) / "beamsieve-kernels"
 _seeds = itertools.count(1)
 
@@ -55,6 +59,7 @@ class HostDevice:
     hardware = "host emulation"
     multiprocessors = 2
     shared_bytes = 227 << 10
+    clusters = True
 
     def __init__(self) -> None:
         self._kernels: dict[str, Any] = {}
@@ -117,22 +122,24 @@ class HostDevice:
                 raise InputError(f"{what} is elsewhere: {error}") from error
         raise InputError(f"{what} is no array.")
 
-    def launch(self, name, grid, shared, arguments, *parameters) -> None:
+    def launch(self, name, grid, shared, arguments, *parameters, cluster=0) -> None:
         kernel = self._kernel(name, sources.expression(name, *parameters))
         x, y, z = (*grid, 1, 1)[:3]
-        kernel(ctypes.c_void_p(arguments.ctypes.data), x, y, z, shared, next(_seeds))
+        kernel(ctypes.c_void_p(arguments.ctypes.data), x, y, z, shared, cluster, next(_seeds))
 
     def _kernel(self, name: str, instance: str) -> Any:
         if instance not in self._kernels:
             entry = (
                 f'extern "C" void entry(const void* arguments, unsigned x, unsigned y, unsigned z,'
-                f" unsigned shared, unsigned seed) {{\n"
+                f" unsigned shared, unsigned cluster, unsigned seed) {{\n"
                 f"    const auto& values =\n"
                 f"        *static_cast<const {ARGUMENTS.get(name, 'Step')}*>(arguments);\n"
-                f"    run_grid(x, y, z, THREADS, shared, seed, [&] {{ {instance}(values); }});\n"
+                f"    run_grid(x, y, z, THREADS, shared, cluster, seed,\n"
+                f"        [&] {{ {instance}(values); }});\n"
                 f"}}\n"
             )
-            text = f'#include "{HERE / "cuda_on_host.h"}"\n{sources.source_of(name)}\n{entry}'
+            source = sources.source_of(name).replace(DYNAMIC, "")
+            text = f'#include "{HERE / "cuda_on_host.h"}"\n{source}\n{entry}'
             stamp = sha256((text + (HERE / "cuda_on_host.h").read_text()).encode()).hexdigest()[:20]
             library = _cache / f"{name}-{stamp}.so"
             if not library.exists():
@@ -167,6 +174,8 @@ class HostDevice:
 
 class HostCupyBackend(CupyBackend):
     """The CuPy backend on the host device."""
+
+    seconds = Backend.seconds
 
     def _open(self, device):
         if device not in (None, "cpu"):

@@ -29,6 +29,9 @@ SHARED = (
     "one_row.cuh",
     "rows.cuh",
     "words.cuh",
+    "cluster.cuh",
+    "pool.cuh",
+    "pieces.cuh",
 )
 """Shared parts in the order in which each may need the ones before it."""
 PROGRAMS = programs(

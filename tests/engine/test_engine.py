@@ -201,6 +201,15 @@ class TestPlan:
         assert plan.steps == (names[-1],) * 3
         assert list(plan.milliseconds[0].values()) == [n * 1e3 for n in range(len(names), 0, -1)]
 
+    def test_a_projection_is_timed_in_the_steps_that_it_takes(self, engine, heads, monkeypatch):
+        def takes(self, beams, inputs, normalize):
+            return ("selective",) if beams.step == 1 else ("full",)
+
+        monkeypatch.setattr(type(engine._backend), "projections_for", takes)
+        plan = engine.warm_up(batch=2, widths=[3, 3, 3], head=heads, repeats=1)
+        assert plan.steps == ("full", "selective", "full")
+        assert [set(times) for times in plan.milliseconds] == [{way} for way in plan.steps]
+
     def test_all_needs_every_logit_so_only_the_full_projection_is_timed(self, index, heads):
         engine = bs.Engine(index, backend="torch:cpu", normalize="all")
         plan = engine.warm_up(batch=1, widths=[2, 2, 2], head=heads, repeats=1)

@@ -119,6 +119,7 @@ SIGNATURES = _structure(
 
 STRUCTURES = {
     "score_rows": STEP,
+    "fused_rows": STEP,
     "score_tiles": STEP,
     "open_tiles": STEP,
     "split_halves": HALVES,

@@ -18,10 +18,11 @@ from beamsieve.interface import (
     Capabilities,
     Captured,
     Normalize,
+    Projection,
     Search,
     StepInputs,
 )
-from beamsieve_backends.cupy_raw import selection, steps
+from beamsieve_backends.cupy_raw import fused, selection, steps
 from beamsieve_backends.cupy_raw.instances import KERNELS_OF_A_SEARCH
 from beamsieve_backends.cupy_raw.session import Session, Workspace
 from beamsieve_backends.cupy_raw.tables import MOST_BEAMS, DeviceTables, load_tables
@@ -73,6 +74,10 @@ class CupyBackend(Backend):
         "cupy_raw/kernels/add_nudge.cu",
         "cupy_raw/kernels/filter_rows.cu",
         "cupy_raw/kernels/rule_out.cu",
+        "cupy_raw/kernels/cluster.cuh",
+        "cupy_raw/kernels/pool.cuh",
+        "cupy_raw/kernels/pieces.cuh",
+        "cupy_raw/kernels/fused_rows.cu",
     )
 
     def __init__(self, device: str | None = None, options: Mapping[str, str] | None = None) -> None:
@@ -100,7 +105,7 @@ class CupyBackend(Backend):
         return Capabilities(
             devices=("cuda",),
             dtypes=("float32", "bfloat16", "float16"),
-            projections=("full", "selective"),
+            projections=("full", "selective", *(("fused",) if self._device.clusters else ())),
             targeting=("bits", "bloom", "allow", "exclude"),
             largest_width=MOST_BEAMS,
             largest_codebook=1 << 20,
@@ -199,6 +204,24 @@ class CupyBackend(Backend):
         """Both halves in one kernel, or two; the full projection puts a matrix product first."""
         with self._device.active():
             return self._call(beams, inputs, normalize).run()
+
+    def seconds(self, work: Callable[[], object]) -> float:
+        """The device's time of one call, from replays of a graph: the host takes longer to start a
+        step's kernels than they run, the longer the more of them there are."""
+        from beamsieve_backends.cupy_raw.graph import replayed_seconds
+
+        with self._device.active():
+            return replayed_seconds(self._device, work)
+
+    def projections_for(
+        self, beams: Beams, inputs: StepInputs, normalize: Normalize
+    ) -> tuple[Projection, ...]:
+        """The fused one only where one of its kernels takes the step."""
+        known = super().projections_for(beams, inputs, normalize)
+        possible = inputs.hidden is not None and fused.takes(inputs, normalize)
+        if possible and fused.serves(self._table(beams), beams.width, inputs.width):
+            return known
+        return tuple(each for each in known if each != "fused")
 
     def add_nudge(self, candidates: Candidates, nudge: Array) -> Array:
         """Keys from scores and a nudge."""

@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 
 from beamsieve.errors import BackendError, InputError
 from beamsieve_backends.cupy_raw.blas import WORKSPACE_BYTES, Products
+from beamsieve_backends.cupy_raw.clusters import allow_any_size, launch_clusters
 from beamsieve_backends.cupy_raw.sources import expression, source_of
 from beamsieve_backends.cupy_raw.upload import to_device
 
@@ -60,6 +61,7 @@ class CudaDevice:
         self.hardware = str(properties["name"].decode())
         self.multiprocessors = int(properties["multiProcessorCount"])
         self.shared_bytes = int(properties.get("sharedMemPerBlockOptin", 99 << 10))
+        self.clusters = int(properties["major"]) in (9, 10)
         self._kernels: dict[str, Any] = {}
         self._lock = threading.RLock()  # a collected workspace may give back while it is held
         self._threads = threading.local()
@@ -202,7 +204,13 @@ class CudaDevice:
         return f"{what} is {where}; this backend computes on {self.name}: move it there first."
 
     def launch(
-        self, name: str, grid: tuple[int, ...], shared: int, arguments: Any, *parameters: str
+        self,
+        name: str,
+        grid: tuple[int, ...],
+        shared: int,
+        arguments: Any,
+        *parameters: str,
+        cluster: int = 0,
     ) -> None:
         """Start the kernel ``name``, an instance with the template ``parameters``.
 
@@ -212,12 +220,24 @@ class CudaDevice:
             shared: bytes of shared memory.
             arguments: its structure (see ``arguments.py``).
             parameters: C++ types and constants.
+            cluster: how many blocks, neighbours in the first dimension, form a cluster; 0 for none.
         """
         function = self._kernel(expression(name, *parameters))
         bytes_ = arguments.tobytes()
         memory = ctypes.create_string_buffer(bytes_, len(bytes_))
         pointers = (ctypes.c_void_p * 1)(ctypes.addressof(memory))
         x, y, z = (*grid, 1, 1)[:3]
+        if cluster:
+            launch_clusters(
+                function,
+                (x, y, z),
+                THREADS,
+                cluster,
+                shared,
+                self.stream(),
+                ctypes.addressof(pointers),
+            )
+            return
         cupy.cuda.driver.launchKernel(
             function, x, y, z, THREADS, 1, 1, shared, self.stream(), ctypes.addressof(pointers), 0
         )
@@ -250,6 +270,8 @@ class CudaDevice:
                     module = self._compiled(wanted)
                     kernel = module.get_function(wanted)
                     kernel.max_dynamic_shared_size_bytes = self.shared_bytes
+                    if wanted.startswith("fused_"):
+                        allow_any_size(int(kernel.kernel.ptr))
                     found = (module, kernel)
                     self._kernels[wanted] = found
         return int(found[1].kernel.ptr)

@@ -10,6 +10,7 @@ SHARED = ("common.cuh", "select.cuh", "narrow.cuh", "bound.cuh", "table.cuh", "s
 OWN = {
     "tile_slots": ("slots.cuh",),
     "select_slots": ("slots.cuh",),
+    "fused_rows": ("cluster.cuh", "pool.cuh", "pieces.cuh"),
     "score_tiles": ("words.cuh",),
     "score_rows": ("one_row.cuh", "rows.cuh"),
 }

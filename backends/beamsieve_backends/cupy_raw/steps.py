@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from beamsieve.interface import Beams, Candidates, Normalize, StepInputs
-from beamsieve_backends.cupy_raw import arguments
+from beamsieve_backends.cupy_raw import arguments, fused
 from beamsieve_backends.cupy_raw.beams import beam_fields, new_beams, out_fields
 from beamsieve_backends.cupy_raw.projection import FullProjection
 from beamsieve_backends.cupy_raw.selection import (
@@ -72,7 +72,7 @@ class StepCall:
         self.table = table
         self.beams = beams
         self.inputs = inputs
-        self.normalize = normalize
+        self.normalize: Normalize = normalize
         self.shape = Shape(beams.search.batch, beams.width, inputs.width)
         session: Session = beams.search.device_requests
         self.work: Workspace = session.workspace()
@@ -130,7 +130,12 @@ class StepCall:
         after = new_beams(self.device, self.beams, self.shape.W)
         self.fields.update(out_fields(self.device, after))
         inputs, table = self.inputs, self.table
-        if inputs.hidden is not None and self._selective():
+        if self._fused():
+            assert inputs.hidden is not None
+            self._projection_fields()
+            dtype, batch = str(inputs.hidden.dtype.name), self.shape.B
+            fused.launch(self.device, table, self.fields, batch, dtype)
+        elif inputs.hidden is not None and self._selective():
             self._rows(projected=True, dtype=inputs.hidden.dtype.name)
         else:
             dtype = self._logits()
@@ -147,11 +152,21 @@ class StepCall:
             self.work.keep(after, *self.held)
         return after
 
+    def _fused(self) -> bool:
+        """Whether the plan wants one launch and the step leaves it possible."""
+        inputs = self.inputs
+        return (
+            inputs.projection == "fused"
+            and inputs.hidden is not None
+            and fused.takes(inputs, self.normalize)
+            and fused.serves(self.table, self.shape.M, self.shape.W)
+        )
+
     def _selective(self) -> bool:
         """Whether to score the valid tokens only; the plan's word counts where there is one."""
         if self.normalize == "all":
             return False
-        if self.inputs.projection is not None:
+        if self.inputs.projection in ("full", "selective"):
             return self.inputs.projection == "selective"
         # The batch has no say: it must not change how a request's numbers are rounded.
         return self.shape.M == 1 or self.table.mean * 16 <= self.table.vocabulary
