@@ -52,6 +52,10 @@ TRAINED_WITH: dict[str, dict[str, Any]] = {
     "flat-gr": {"validity": 1.0},  # whose prefixes stand among all codes of a history
 }
 """Settings of one model that are not its data set's."""
+TRAINED_ON: dict[tuple[str, str], dict[str, Any]] = {
+    ("minionerec-industrial", "flat-gr"): {"epochs": 100, "validity": 2.0}
+}
+"""Settings of one model on one data set."""
 
 _SIZES = ModelConfig(
     width=128, layers=2, heads=4, decoder_width=128, decoder_layers=2, concepts=4, longest=50,
@@ -106,7 +110,7 @@ class Work:
 
     def settings_of(self, model: str, seed: int) -> TrainingSettings:
         """How a model is trained; what was asked for goes before what is the model's own."""
-        own = TRAINED_WITH.get(model, {})
+        own = TRAINED_WITH.get(model, {}) | TRAINED_ON.get((self.data.name, model), {})
         return replace(self.settings, **own | self._asked | {"seed": seed})
 
     def trainee(self, model: str, seed: int, teacher: Trainee | None) -> Trainee:
