@@ -36,8 +36,8 @@ MANY_BEAMS = 1024
 """From so many beams of a batch on, blocks have 128 rows, so that each reads the head for more of
 them; as long as there are enough blocks."""
 GROUPS = 8
-"""The groups that a program scores again where there are many requests: what it computes for each
-of them, other than products, is shared by few threads otherwise."""
+"""The groups that a program scores again where there are many requests, half as many of float32,
+which fills its registers: with few, most threads compute the same for each of them."""
 SMALL = 1 << 15
 """Of fewer logits of a request, few sizes of blocks occur, so that few kernels are compiled."""
 
@@ -243,7 +243,7 @@ def _revisited(call: Call, bitmap: torch.Tensor, words: int) -> NewBeams:
     of_beam, of_beam_up = group_max.shape[-1], tiles_up * cells * groups
     shape = dict(TUNING["groups_few" if W < 256 else "groups_many"])
     if B * cdiv(most, shape["GROUPS"]) > 8 * PROCESSORS:
-        shape["GROUPS"] = GROUPS
+        shape["GROUPS"] = max(shape["GROUPS"], GROUPS * 2 // call.hidden.itemsize)
     shape["BLOCK_K"] = min(shape["BLOCK_K"], 128 if call.D <= 128 else 256)
     whole_d = call.D % shape["BLOCK_K"] == 0 and call.D <= 1024
     capacity = limit * GROUP
