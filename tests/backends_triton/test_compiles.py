@@ -132,7 +132,7 @@ def test_all_kernels_compile(architecture, dtype, wanted, monkeypatch):
     asked.prepare()
     for held, places, width, projection, how in steps:
         monkeypatch.setitem(TUNING["slots"], "find", 0 if how == "apart" else 2)
-        monkeypatch.setitem(TUNING["rows"], "shared", 32 if how == "rows" else 0)
+        monkeypatch.setitem(TUNING["rows"], "shared", int(how == "rows"))
         beams = planning.StepArrays(
             torch.zeros(B, places), torch.zeros(B, places, dtype=torch.int64),
             torch.zeros(B, places, dtype=torch.bool),

@@ -7,7 +7,7 @@ from typing import Any
 import torch
 
 from beamsieve_backends.triton_slots.call import Call, NewBeams
-from beamsieve_backends.triton_slots.launch import INTERPRETED, cdiv, launch, power_of_two
+from beamsieve_backends.triton_slots.launch import cdiv, launch, power_of_two
 from beamsieve_backends.triton_slots.rank import BY_SLOT
 from beamsieve_backends.triton_slots.rows import link_rows, score_rows
 from beamsieve_backends.triton_slots.shares import add_shares
@@ -32,10 +32,12 @@ def selective(call: Call) -> NewBeams:
     unit_best = unit_peak if call.targeting is None else torch.empty_like(unit_peak)
     found = (slot_ids, slot_scores, unit_peak, unit_sum, unit_best)
     counted = (first_entry, degrees, unit_starts, call.empty(B, 2, dtype=torch.int32))
-    if _shares_rows(call):
-        _score_rows(call, counted, unit_beam, found, units_capacity, capacity)
+    shape = dict(TUNING["slots"])
+    shape |= call.block_k(shape["BLOCK_K"])
+    if _shares_rows(call, shape["BLOCK_K"]):
+        _score_rows(call, shape, counted, unit_beam, found, units_capacity, capacity)
     else:
-        _score_beams(call, counted, unit_beam, found, units_capacity, capacity, expected)
+        _score_beams(call, shape, counted, unit_beam, found, units_capacity, capacity, expected)
     tops, log_sums = call.empty(B, M), call.empty(B, M)
     # Where most rows are wide, many programs add their units' shares up.
     adds = table.typical_units > 2
@@ -52,20 +54,20 @@ def selective(call: Call) -> NewBeams:
     return call.new
 
 
-def _shares_rows(call: Call) -> bool:
-    """Whether beams are to be scored by the rows that they share: rows are long, and not much more
-    than a request's beams. The two ways round differently, so the batch must not decide."""
+def _shares_rows(call: Call, block_k: int) -> bool:
+    """Whether beams are to be scored by the rows that they share: there are more beams than rows,
+    rows are long enough to be worth a list, and a hidden state is read in one piece."""
     table = call.table
     return (
         table.slots == FURTHER
         and not call.has_logits
-        and call.hidden.dtype != torch.float32
-        and table.rows <= TUNING["rows"]["shared"] * call.M
+        and block_k >= call.D
+        and table.rows <= TUNING["rows"]["shared"] * call.B * call.M
     )
 
 
 def _score_rows(
-    call: Call, counted: tuple[torch.Tensor, ...], unit_beam: torch.Tensor,
+    call: Call, shape: dict[str, Any], counted: tuple[torch.Tensor, ...], unit_beam: torch.Tensor,
     found: tuple[torch.Tensor, ...], units_capacity: int, capacity: int,
 ) -> None:  # fmt: skip
     table, B, M = call.table, call.B, call.M
@@ -77,27 +79,24 @@ def _score_rows(
         next_of_row, *found, M, capacity, units_capacity, SLOTS=FURTHER, FURTHER=FURTHER,
         BEAMS_UP=up, warps=min(16, up // 32),
     )  # fmt: skip
-    shape = dict(TUNING["rows"])
-    del shape["shared"]
-    tiles = cdiv((1 + int(table.typical_units)) * FURTHER, shape["TILE"])
+    each = TUNING["rows"]["units"]
     launch(
-        score_rows, (table.rows, tiles), table.tokens, table.token_bits, table.bitmap, table.ranks,
-        table.rank_mask, table.words, table.rank_words, call.hidden, call.head, call.bias,
-        call.has_bias, *counted[:3], first_of_row, next_of_row, unit_beam, *found, M, call.V,
-        call.D, capacity, units_capacity, *_arguments_of(call), call.over_kept,
-        DENSE=table.dense, SLOTS=FURTHER, TOGETHER=16, EVEN=call.D % shape["BLOCK_K"] == 0,
-        TARGETED=call.targeting is not None, UPCAST=INTERPRETED, **shape,
+        score_rows, (table.rows, cdiv(1 + int(table.typical_units), each)), *table.starts,
+        table.tokens, table.token_bits, table.bitmap, table.ranks, table.rank_mask, table.words,
+        table.rank_words, call.hidden, call.head, call.bias, call.has_bias, counted[2],
+        first_of_row, next_of_row, unit_beam, *found, M, call.V, call.D, capacity, units_capacity,
+        *_arguments_of(call), call.over_kept, DENSE=table.dense, SLOTS=FURTHER,
+        EVEN=shape["EVEN"], BLOCK_K=shape["BLOCK_K"], TARGETED=call.targeting is not None,
+        warps=shape["warps"],
     )  # fmt: skip
 
 
 def _score_beams(
-    call: Call, counted: tuple[torch.Tensor, ...], unit_beam: torch.Tensor,
+    call: Call, shape: dict[str, Any], counted: tuple[torch.Tensor, ...], unit_beam: torch.Tensor,
     found: tuple[torch.Tensor, ...], units_capacity: int, capacity: int, expected: int,
 ) -> None:  # fmt: skip
     table, B, M = call.table, call.B, call.M
     slots = table.slots
-    shape = dict(TUNING["slots"])
-    shape |= call.block_k(shape["BLOCK_K"])
     held, at_once, few = (shape.pop(name) for name in ("SLOTS_HELD", "at_once", "find"))
     each = max(1, held // slots)
     of_first = cdiv(M, each)
@@ -105,7 +104,7 @@ def _score_beams(
     most = table.most_units(M, call.beams.distinct)
     each_request = few * PROCESSORS // B
     finds = M <= 512 and of_first + max(1, expected) <= each_request
-    spread = each_request - of_first if finds else cdiv(4 * PROCESSORS, B)
+    spread = each_request - of_first if finds else cdiv(8 * PROCESSORS, B)
     programs = of_first + max(int(finds), expected, min(most, spread))
     up = beams_up(M)
     looking = (call.beams.rows, call.finished, *table.starts)

@@ -204,7 +204,8 @@ def score_slots(
     else:
         # A program takes a unit of one request, or the same unit of several where there are many.
         of_request = tl.num_programs(1) - OF_FIRST
-        begin, step, together, requests = number - OF_FIRST, of_request, 1, 1
+        begin, step, together, groups = number - OF_FIRST, of_request, 1, 1
+        requests = 1
         if FIND:
             count_units(
                 rows, finished, start_array, start_bits, start_exceptions, start_kind, start_shift,
@@ -212,7 +213,7 @@ def score_slots(
                 BEAMS_UP,
             )  # fmt: skip
             tl.debug_barrier()
-            most = tl.load(unit_starts + b * (M + 1) + M)
+            items = tl.load(unit_starts + b * (M + 1) + M)
         else:
             requests = tl.num_programs(0)
             begin = begin * requests + tl.program_id(0)
@@ -221,15 +222,24 @@ def score_slots(
             of_each = tl.load(
                 unit_starts + request.to(tl.int64) * (M + 1) + M, mask=request < requests, other=0
             )
-            most = tl.max(of_each)
-            together = tl.minimum(tl.maximum(tl.sum(of_each) // AT_ONCE, 1), 8)
-        groups = tl.cdiv(requests, together)
-        for item in range(begin, most * groups, step):
+            ends = tl.cumsum(of_each, 0)
+            items = tl.sum(of_each)
+            together = tl.minimum(tl.maximum(items // AT_ONCE, 1), 8)
+            groups = tl.cdiv(requests, together)
+            items = tl.where(together > 1, tl.max(of_each) * groups, items)
+        for item in range(begin, items, step):
             first = item % groups * together
-            for other in range(first, tl.minimum(first + together, requests)):
+            place = item // groups
+            last = tl.minimum(first + together, requests)
+            if FIND == 0:  # noqa: SIM102 - known when it is compiled, the other is not
+                if together == 1:
+                    passed_by = ends <= item
+                    first = tl.sum(passed_by.to(tl.int32))
+                    place = item - tl.sum(tl.where(passed_by, of_each, 0))
+                    last = first + 1
+            for other in range(first, last):
                 own = b if FIND else b * 0 + other
                 starts = unit_starts + own * (M + 1)
-                place = item // groups
                 if place < tl.load(starts + M):
                     unit = unit_at(place, tl.load(widest + own * 2), tl.load(widest + own * 2 + 1))
                     beam = beam_of(starts, unit, M, BEAM_BLOCK)

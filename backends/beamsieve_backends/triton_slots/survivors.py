@@ -112,6 +112,34 @@ def _threshold_of_units(held, unit_keys, n, k, slack, CHUNK: tl.constexpr):
 
 
 @triton.jit
+def _append_units(
+    scores, slot_ids, slot_scores, bonus, nudge, tops, log_sums, unit_list, listed, candidates,
+    candidate_scores, candidate_slots, beams_at, M, V, tau, kept, has_bonus, has_nudge,
+    SLOTS: tl.constexpr, FURTHER: tl.constexpr, CHUNK: tl.constexpr,
+):  # fmt: skip
+    """Keep what reaches ``tau`` in the ``listed`` units of FURTHER slots, numbered from the first
+    further one; returns how many are kept then."""
+    lane = tl.arange(0, CHUNK)
+    for begin in range(0, listed * FURTHER, CHUNK):
+        i = begin + lane
+        there = i < listed * FURTHER
+        unit = tl.load(unit_list + i // FURTHER, mask=there, other=0)
+        slot = M * SLOTS + unit * FURTHER + i % FURTHER
+        logit = tl.load(slot_scores + slot, mask=there, other=float("-inf"))
+        identity = tl.load(slot_ids + slot, mask=there, other=EMPTY)
+        key, total, identity = _keys_of(
+            scores, tops, log_sums, bonus, nudge, logit, identity, there, beams_at, V, has_bonus,
+            has_nudge,
+        )  # fmt: skip
+        keep = there & (ordered(key) >= tau)
+        kept = _append(
+            candidates, candidate_scores, candidate_slots, key, total, identity, slot, keep, kept,
+            has_nudge,
+        )  # fmt: skip
+    return kept
+
+
+@triton.jit
 def _by_units(
     scores, slot_ids, slot_scores, unit_best, unit_starts, unit_beam, bonus, nudge, tops, log_sums,
     unit_keys, unit_list, candidates, candidate_scores, candidate_slots, beams_at, M, V, W, SLACK,
@@ -142,28 +170,26 @@ def _by_units(
         listed += tl.sum(flag)
     tl.debug_barrier()
     kept = 0
-    own = 0 if UNIFORM else tl.cdiv(M * SLOTS, CHUNK) * CHUNK
-    for begin in range(0, own + listed * FURTHER, CHUNK):
-        # All beams' own slots, then those of the listed units.
-        i = begin - own + lane
-        there = i < listed * FURTHER
-        unit = tl.load(unit_list + i // FURTHER, mask=there & (begin >= own), other=0)
-        slot = M * SLOTS + unit * FURTHER + i % FURTHER
-        if begin < own:
+    if UNIFORM == 0:
+        for begin in range(0, M * SLOTS, CHUNK):
             slot = begin + lane
             there = slot < M * SLOTS
-        logit = tl.load(slot_scores + slot, mask=there, other=float("-inf"))
-        identity = tl.load(slot_ids + slot, mask=there, other=EMPTY)
-        key, total, identity = _keys_of(
-            scores, tops, log_sums, bonus, nudge, logit, identity, there, beams_at, V, has_bonus,
-            has_nudge,
-        )  # fmt: skip
-        keep = there & (ordered(key) >= tau)
-        kept = _append(
-            candidates, candidate_scores, candidate_slots, key, total, identity, slot, keep, kept,
-            has_nudge,
-        )  # fmt: skip
-    return kept
+            logit = tl.load(slot_scores + slot, mask=there, other=float("-inf"))
+            identity = tl.load(slot_ids + slot, mask=there, other=EMPTY)
+            key, total, identity = _keys_of(
+                scores, tops, log_sums, bonus, nudge, logit, identity, there, beams_at, V,
+                has_bonus, has_nudge,
+            )  # fmt: skip
+            keep = there & (ordered(key) >= tau)
+            kept = _append(
+                candidates, candidate_scores, candidate_slots, key, total, identity, slot, keep,
+                kept, has_nudge,
+            )  # fmt: skip
+    return _append_units(
+        scores, slot_ids, slot_scores, bonus, nudge, tops, log_sums, unit_list, listed, candidates,
+        candidate_scores, candidate_slots, beams_at, M, V, tau, kept, has_bonus, has_nudge, SLOTS,
+        FURTHER, CHUNK,
+    )  # fmt: skip
 
 
 @triton.jit(do_not_specialize=[
@@ -211,11 +237,22 @@ def finish_slots(
     units_at = b * (M + UNIT_CAPACITY)
     starts = unit_starts + b * (M + 1)
     n = M * SLOTS + tl.load(starts + M) * FURTHER
-    # Before the normalizers, which they need not wait for.
+    further = tl.load(starts + M)
+    own = M * SLOTS
+    whole = n <= CHUNK
+    mixed = (n > CHUNK) & (own + further <= CHUNK) & (has_bonus + has_nudge == 0)
+    # Before the normalizers, which they need not wait for. Where a program cannot hold all slots,
+    # a further unit's largest stands for it: that is a slot of its own, too.
     slot = tl.arange(0, CHUNK)
-    real = (slot < n) & (n <= CHUNK)
-    logit = tl.load(slot_scores + slot, mask=real, other=float("-inf"))
-    identity = tl.load(slot_ids + slot, mask=real, other=EMPTY)
+    real = slot < tl.where(whole, n, own)
+    logit = tl.load(slot_scores + slot, mask=real & (whole | mixed), other=float("-inf"))
+    identity = tl.load(slot_ids + slot, mask=real & (whole | mixed), other=EMPTY)
+    stands = mixed & (slot >= own) & (slot < own + further)
+    if mixed:
+        best = tl.load(unit_best + units_at + M + slot - own, mask=stands, other=float("-inf"))
+        beam = tl.load(unit_beam + b * UNIT_CAPACITY + slot - own, mask=stands, other=0)
+        logit = tl.where(stands, best, logit)
+        identity = tl.where(stands, beam * V, identity)
     if has_normalizers == 0:
         for begin in range(0, M, BEAM_BLOCK):
             write_normalizers(
@@ -223,24 +260,34 @@ def finish_slots(
                 BEAM_BLOCK,
             )  # fmt: skip
         tl.debug_barrier()
-    if n <= CHUNK:
+    if whole | mixed:
         key, total, identity = _keys_of(
-            scores, tops, log_sums, bonus, nudge, logit, identity, slot < n, b * M, V, has_bonus,
-            has_nudge,
+            scores, tops, log_sums, bonus, nudge, logit, identity, real | stands, b * M, V,
+            has_bonus, has_nudge,
         )  # fmt: skip
-        if DIRECT:
+        if DIRECT & whole:
             kept = n
-            tl.store(candidates + slot, packed(key, identity), mask=slot < n)
-            tl.store(candidate_slots + slot, slot, mask=slot < n)
-            tl.store(candidate_scores + slot, total, mask=(slot < n) & (has_nudge != 0))
+            tl.store(candidates + slot, packed(key, identity), mask=real)
+            tl.store(candidate_slots + slot, slot, mask=real)
+            tl.store(candidate_scores + slot, total, mask=real & (has_nudge != 0))
         else:
-            whole = ordered(key)
-            tau, _ = threshold_held(tl.where(slot < n, whole, LOWEST), W, SLACK)
-            keep = (slot < n) & (whole >= tau)
+            key32 = tl.where(real | stands, ordered(key), LOWEST)
+            tau, _ = threshold_held(key32, W, SLACK)
             kept = _append(
-                candidates, candidate_scores, candidate_slots, key, total, identity, slot, keep, 0,
-                has_nudge,
+                candidates, candidate_scores, candidate_slots, key, total, identity, slot,
+                real & (key32 >= tau), 0, has_nudge,
             )  # fmt: skip
+            if mixed:
+                flag = (stands & (key32 >= tau)).to(tl.int32)
+                place = tl.cumsum(flag, 0) - flag
+                tl.store(unit_list + units_at + place, slot - own, mask=flag > 0)
+                tl.debug_barrier()
+                kept = _append_units(
+                    scores, slot_ids, slot_scores, bonus, nudge, tops, log_sums,
+                    unit_list + units_at, tl.sum(flag), candidates, candidate_scores,
+                    candidate_slots, b * M, M, V, tau, kept, has_bonus, has_nudge, SLOTS, FURTHER,
+                    CHUNK,
+                )  # fmt: skip
     else:
         kept = _by_units(
             scores, slot_ids, slot_scores, unit_best + units_at, starts,

@@ -39,7 +39,7 @@ TUNING: dict[str, dict[str, Any]] = {
         "many": {"narrow": 128, "wide": 128},
     },
     "finish": {"direct": True, "ranked": 4096, "warps": 8, "held_by_warp": 512},
-    "rows": {"shared": 32, "TILE": 64, "BLOCK_K": 64, "warps": 4, "stages": 4, "registers": 96},
+    "rows": {"shared": 1, "units": 4},
     "survivors": {
         "chunks": (512, 2048, 4096),
         "warps": 8,

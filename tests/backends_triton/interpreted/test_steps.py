@@ -169,13 +169,13 @@ def test_equal_slots_beyond_one_program_go_by_parent_and_token(monkeypatch):
 
 
 @pytest.mark.parametrize(
-    ("find", "at_once"), [(0, 8), (0, 1024), (1000, 1024)],
-    ids=["of several requests", "of one", "counted by all"],
+    ("find", "at_once", "chunk"), [(0, 8, 16), (0, 1024, 256), (1000, 1024, 256)],
+    ids=["of several requests", "its units beside slots", "counted by all"],
 )  # fmt: skip
-def test_a_wide_row_among_short_ones(find, at_once, monkeypatch):
+def test_a_wide_row_among_short_ones(find, at_once, chunk, monkeypatch):
     monkeypatch.setitem(TUNING["slots"], "find", find)
     monkeypatch.setitem(TUNING["slots"], "at_once", at_once)
-    monkeypatch.setitem(TUNING["survivors"], "chunks", (16,))
+    monkeypatch.setitem(TUNING["survivors"], "chunks", (chunk,))
     sids = [[token, token % 7] for token in range(12)]
     sids += [[3, token] for token in range(400)]
     trie = spec.Trie(sorted(set(map(tuple, sids))), codebooks=[12, 400])
