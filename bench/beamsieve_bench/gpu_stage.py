@@ -2,7 +2,7 @@
 
     python -m beamsieve_bench.gpu_stage --out DIRECTORY [--parts cells,sweep,hub,naive]
         [--cells Z1,Z2,Z3] [--batches 1,8,32] [--beams 128,512] [--dtypes bfloat16,float32]
-        [--profile] [--tables DIRECTORY] [--check]
+        [--alone] [--profile] [--tables DIRECTORY] [--check]
 
 Every cell (catalog, batch, beams, dtype) passes the gate in ``gpu_check`` before it is timed; a
 cell that fails is reported as failed and not timed, and no cell at all is an error. Three times are
@@ -158,6 +158,7 @@ def main() -> None:
     parser.add_argument("--batches", default="1,8,32", help="requests of a batch")
     parser.add_argument("--parts", default="cells", help=f"what to measure, of {','.join(PARTS)}")
     parser.add_argument("--profile", action="store_true", help="times of single kernels too")
+    parser.add_argument("--alone", action="store_true", help="no unconstrained decode beside cells")
     parser.add_argument("--tables", type=Path, help="where tables are kept between runs")
     parser.add_argument("--check", action="store_true", help="only the gates")
     options = parser.parse_args()
@@ -199,7 +200,7 @@ def main() -> None:
                 for batch in map(int, options.batches.split(",")):
                     for beams in map(int, options.beams.split(",")):
                         cell = batch, beams, getattr(torch, dtype), timed
-                        row = stage.measured(*cell, profile=options.profile)
+                        row = stage.measured(*cell, not options.alone, options.profile)
                         report({"case": "stage", "catalog": name, **row})
             del stage
     if not done:
