@@ -22,7 +22,7 @@ PARAMETERS = {"dtype": "dtype", "normalize": "normalizer", "projection": "projec
 KNOWN: dict[str, tuple[str, ...]] = {
     "dtype": ("float32", "bfloat16", "float16", "float64"),
     "normalizer": ("all", "catalog", "eligible"),
-    "projection": ("full", "selective", "compiled"),
+    "projection": ("full", "selective", "compiled", "fused"),
     "targeting": ("bits", "bloom", "allow", "exclude"),
     "guidance": ("bonus", "nudge", "candidates"),
 }
