@@ -27,7 +27,9 @@ from beamsieve_backends.triton_slots.ordering import (
 
 SPARE = tl.constexpr(4)
 ARRIVED = tl.constexpr(1 << 24)
-"""What a program adds to its request's count of groups when its share is listed."""
+"""What a program, one of MOST_PROGRAMS at the most, adds to its request's count of groups when its
+share is listed; beyond any count."""
+MOST_PROGRAMS = 64
 
 
 @triton.jit
@@ -229,12 +231,15 @@ def choose_cells(
     stride = tl.num_programs(1) * BLOCK
     listed = 0
     before = 0
+    total = 0
     for begin in range(own, tl.maximum(n, own + 1), stride):
         group, passes = passing(
             scores, tops, log_sums, group_max, cell_list, tau, begin + tl.arange(0, BLOCK), n,
             of_beam_up, groups_of_beam, EACH,
         )  # fmt: skip
-        listed = tl.sum(passes)
+        # More than LIMIT is too many, however many: the count stays below ARRIVED.
+        listed = tl.minimum(tl.sum(passes), LIMIT + 1 - total)
+        total += listed
         before = tl.atomic_add(
             group_count + b, listed + tl.where(begin + stride >= n, ARRIVED, 0), sem="relaxed"
         )

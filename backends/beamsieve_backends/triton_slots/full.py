@@ -8,7 +8,7 @@ from typing import Any
 import torch
 
 from beamsieve_backends.triton_slots.call import Call, Kept, NewBeams
-from beamsieve_backends.triton_slots.choose import choose_cells, key_cells
+from beamsieve_backends.triton_slots.choose import MOST_PROGRAMS, choose_cells, key_cells
 from beamsieve_backends.triton_slots.finish import finish_tokens
 from beamsieve_backends.triton_slots.launch import INTERPRETED, cdiv, launch, power_of_two
 from beamsieve_backends.triton_slots.operands import row_bitmaps, split_rows
@@ -263,7 +263,7 @@ def _revisited(call: Call, bitmap: torch.Tensor, words: int) -> NewBeams:
         "GROUP": GROUP, "HAS_LOGITS": call.has_logits, "WHOLE_D": call.D if whole_d else 0, **shape,
     }  # fmt: skip
     block = LISTING if warps >= 16 else LISTING // 4
-    programs = min(cdiv(most * each, block), max(1, PROCESSORS // B))
+    programs = min(cdiv(most * each, block), max(1, PROCESSORS // B), MOST_PROGRAMS)
     launch(
         choose_cells, (B, programs), call.beams.scores, best, peak, mass, group_max, tops,
         log_sums, cell_list, group_keys, threshold, group_list, group_count, B * M, M, W,
