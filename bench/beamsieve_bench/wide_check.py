@@ -14,7 +14,7 @@ from torch import Tensor
 
 from beamsieve.models.wide import calls, laws
 from beamsieve.models.wide.context import CONTEXT_KINDS, context_attention
-from beamsieve_bench.wide_free import best_continuations
+from beamsieve_bench.wide_free import FreeBeams, best_continuations, free_step
 from beamsieve_bench.wide_workload import WideWorkload
 
 TOLERANCE = {torch.bfloat16: 6e-3, torch.float16: 1e-3}
@@ -174,7 +174,26 @@ def check_rest(workload: WideWorkload, device: str, dtype: torch.dtype) -> dict[
     every = (torch.log_softmax(logits.float(), -1) + scores[..., None]).flatten(1)
     _note(found, "the best without a catalog", best, every.topk(width).values)
     _note(found, "their places", every.gather(1, places), best)
+    states = torch.randn(batch, beams, size, device=device).to(dtype)
+    _check_step(tokens, states, codes, scores, width)
     return _within(found, dtype)
+
+
+def _check_step(tokens: Tensor, hidden: Tensor, head: Tensor, scores: Tensor, width: int) -> None:
+    """The beams of a step without a catalog are those behind the best continuations.
+
+    Raises:
+        GateError: they are not.
+    """
+    before = FreeBeams(tokens, scores, torch.zeros_like(scores, dtype=torch.int64))
+    after = free_step(before, hidden, head, width)
+    best, places = best_continuations(hidden @ head.t(), scores, width)
+    parents = places // len(head)
+    longer = tokens.gather(1, parents[..., None].expand(-1, -1, tokens.shape[2]))
+    longer = torch.cat([longer, (places % len(head)).int()[..., None]], -1)
+    pairs = (after.scores, best), (after.parents, parents), (after.tokens, longer)
+    if not all(torch.equal(found, expected) for found, expected in pairs):
+        raise GateError("the beams of a step without a catalog differ")
 
 
 def _difference(found: Tensor, expected: Tensor) -> float:

@@ -4,7 +4,7 @@
         docs/wide-beams.md
 
 Everything between ``<!-- ladder -->`` and ``<!-- end of ladder -->`` in the page is written anew;
-so are ``counts``, ``sizes``, ``kernels`` and ``float8``.
+so are ``aims``, ``counts``, ``sizes``, ``kernels`` and ``float8``.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from html import escape
 from pathlib import Path
 from typing import Any
 
+from beamsieve_bench.wide_aims import aims_table
 from beamsieve_bench.wide_counts import counts, counts_table
 from beamsieve_bench.wide_workload import GRACE
 
@@ -71,9 +72,10 @@ def bars_of(folder: Path) -> list[Bar]:
                 shown += ", float8"
             widths = "fixed" if row["widths"][0] == row["widths"][1] else "dynamic"
             slow = row.get("paced")
+            paper = PAPER.get(name.partition(",")[0])
             bars.append(
                 Bar(
-                    shown, row["p50"], row["p99"], row["mfu"], widths, PAPER.get(name),
+                    shown, row["p50"], row["p99"], row["mfu"], widths, paper,
                     row.get("executed_mfu"), (slow["p50"], slow["p99"]) if slow else None,
                 )
             )  # fmt: skip
@@ -222,6 +224,7 @@ def main(arguments: list[str] | None = None) -> int:
     bars = bars_of(given.results)
     given.figure.write_text(figure(bars), encoding="utf-8")
     page = rewritten(given.page.read_text(encoding="utf-8"), "ladder", ladder_table(bars))
+    page = rewritten(page, "aims", aims_table(given.results))
     page = rewritten(page, "counts", counts_table(counts(GRACE, GRACE.dynamic)))
     for name, table, file in (
         ("sizes", sizes_table, "wide_sizes_cupy.json"),

@@ -36,6 +36,8 @@ def free_step(beams: FreeBeams, hidden: Tensor, head: Tensor, width: int) -> Fre
     """The ``width`` best of all continuations over the whole codebook."""
     logits = hidden @ head.t()
     vocabulary = len(head)
+    if (logits.is_cuda or INTERPRETED) and by_groups(logits, width):
+        return _grouped_step(beams, logits, width)
     best, places = best_continuations(logits, beams.scores, min(width, logits[0].numel()))
     parents, tokens = places // vocabulary, (places % vocabulary).int()
     if best.shape[1] < width:
@@ -48,14 +50,31 @@ def free_step(beams: FreeBeams, hidden: Tensor, head: Tensor, width: int) -> Fre
     return FreeBeams(torch.cat([before, tokens[..., None]], -1), best, parents)
 
 
+def by_groups(logits: Tensor, width: int) -> bool:
+    """Whether the best of logits [B, M, V] are looked for in groups."""
+    _, beams, vocabulary = logits.shape
+    return vocabulary % GROUP == 0 and beams * (vocabulary // GROUP) > width
+
+
+def _grouped_step(beams: FreeBeams, logits: Tensor, width: int) -> FreeBeams:
+    """``best_continuations`` and the beams behind them, by kernels."""
+    from beamsieve_bench.wide_scores import followed, grouped, opened_groups
+
+    offsets, maxima = grouped(logits, beams.scores, GROUP)
+    groups = maxima.topk(width, sorted=False).indices
+    best, places = opened_groups(logits, offsets, groups, GROUP).topk(width)
+    tokens, parents = followed(places, groups, beams.tokens, logits.shape[2], GROUP)
+    return FreeBeams(tokens, best, parents)
+
+
 def best_continuations(logits: Tensor, scores: Tensor, width: int) -> tuple[Tensor, Tensor]:
     """The ``width`` best of logits [B, M, V] - their log-sum-exp + scores [B, M], and their places.
 
     The ``width`` best lie in the ``width`` groups of tokens with the largest maxima, so only these
     groups are opened.
     """
-    batch, beams, vocabulary = logits.shape
-    if vocabulary % GROUP or beams * (vocabulary // GROUP) <= width:
+    batch, _, vocabulary = logits.shape
+    if not by_groups(logits, width):
         every = logits.float()
         every = every + (scores - torch.logsumexp(every, -1))[..., None]
         return every.flatten(1).topk(width)

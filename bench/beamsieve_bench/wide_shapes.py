@@ -59,7 +59,8 @@ def shapes() -> Iterator[Shape]:
     yield Shape((16_384, 16_384), 64, half, (100, 50))
     yield Shape((40, 30, 20), 128, other, (40, 64, 64))
     yield Shape((16, 12, 8, 12, 8, 6, 8, 9), 64, half, (16, 64, 64, 64, 64, 64, 64, 32))
-    yield Shape((64, 500, 64, 32, 16), 128, half, (64, 100, 128, 64, 50), columns=300)
+    # More rows than go through the layers together, in pieces of four requests and of two.
+    yield Shape((64, 500, 64, 32, 16), 128, half, (64, 1000, 900, 64, 50), columns=300)
     yield Shape((512, 512, 512, 512), 64, other, (512, 300, 128, 77))
     yield Shape((64, 48, 32), 128, half, (64, 64, 64), "float8")
 

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from beamsieve.errors import InputError
-from beamsieve.models.wide import WideConfig, WideScorer, laws, weights_of
+from beamsieve.models.wide import WideConfig, WideScorer, laws, products, weights_of
 from beamsieve.models.wide.config import check_codebooks
 
 from .wide_given import CODEBOOKS, first_beams, next_beams, small, some_sids, spelt
@@ -119,6 +119,18 @@ def test_the_table_of_pairs_is_what_a_search_makes_of_each_pair():
     found = laws.paired(pairs, table.x, table.asked, 120)
     assert difference(found[0], x.flatten(0, 1)) < 2e-6
     assert difference(found[1], layer.query(layer.context_norm(x)).flatten(0, 1)) < 2e-6
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("rows", [1, 6, 12, 25])
+def test_the_feed_forward_net_takes_a_few_rows_at_a_time(rows, monkeypatch):
+    how = weights_of(small(), torch.float32).products
+    x, a, weight = torch.randn(25, 32), torch.randn(25, 32), torch.randn(2, 48, 32)
+    bias = torch.randn(48)
+    expected = x + torch.relu(a @ weight[0].T + bias) @ weight[1]
+    monkeypatch.setattr(products, "FEED_ROWS", rows)
+    how.feed(x, a, weight[0], bias, weight[1].T)
+    torch.testing.assert_close(x, expected, rtol=1e-4, atol=1e-4)
 
 
 @torch.no_grad()

@@ -241,8 +241,9 @@ class WideScorer:
                 pending = how.add(x, how.activation(mixed), layer.own_out)
                 asked = how.product(how.normed(x, pending), layer.query)
             pending = how.add(x, how.activation(self._ask(number, asked)), layer.context_out)
-            fed = how.relu(how.normed(x, pending), layer.feed_in, layer.feed_bias)
-            pending = how.add(x, fed, layer.feed_out)
+            pending = how.feed(
+                x, how.normed(x, pending), layer.feed_in, layer.feed_bias, layer.feed_out
+            )
         return how.last_norm(x, pending)
 
     def _ask(self, layer: int, asked: Tensor) -> Tensor:
