@@ -38,7 +38,7 @@ from beamsieve_bench.wide_workload import (
     weights,
 )
 
-REST = 0.03
+REST = 0.04
 """Share of a decode's time that the GPU rests between two, in the row that has it."""
 
 
