@@ -31,6 +31,19 @@ def make_case(layout, kind, beams, density, size):
     return table, rows, scores, hidden, head
 
 
+def launches_of(backend, monkeypatch):
+    """A list that the names of all kernels launched from now on are added to."""
+    launch = backend._device.launch
+    names: list[str] = []
+
+    def noted(name, *arguments, **options):
+        names.append(name)
+        launch(name, *arguments, **options)
+
+    monkeypatch.setattr(backend._device, "launch", noted)
+    return names
+
+
 def begun(backend, table, rows, scores, finished):
     index: Any = SimpleNamespace(tables=(table,))
     search = Search(index, backend.load(index), 1, None)
@@ -65,10 +78,7 @@ def test_one_launch_chooses_what_the_others_do(
     monkeypatch.setattr(fused, "blocks_for", lambda batch: blocks)
     table, rows, scores, hidden, head = make_case(layout, kind, beams, density, size)
     before = begun(backend, table, rows, scores, finished=3)
-    device, launch, names = backend._device, backend._device.launch, []
-    monkeypatch.setattr(
-        device, "launch", lambda name, *a, **k: (names.append(name), launch(name, *a, **k))
-    )
+    names = launches_of(backend, monkeypatch)
     found, expected = (
         backend.step(before, StepInputs(width, hidden=hidden, head=head, projection=way), "catalog")
         for way in ("fused", "selective")
@@ -96,9 +106,6 @@ def test_a_step_that_it_does_not_take_goes_as_if_no_plan_spoke_of_it(backend, mo
     assert "fused" in backend.projections_for(before, plain, "catalog")
     assert "fused" not in backend.projections_for(before, plain, "all")
     assert "fused" not in backend.projections_for(before, nudged, "catalog")
-    device, launch, names = backend._device, backend._device.launch, []
-    monkeypatch.setattr(
-        device, "launch", lambda name, *a, **k: (names.append(name), launch(name, *a, **k))
-    )
+    names = launches_of(backend, monkeypatch)
     backend.step(before, nudged, "catalog")
     assert names == ["score_rows"]

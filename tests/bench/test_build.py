@@ -4,14 +4,13 @@ import pytest
 
 from beamsieve import Catalog, Index
 from beamsieve_bench.build import (
-    ATTRIBUTES,
     differing_array,
     main,
-    make_rules,
     measure,
     measure_update,
     rows_of,
 )
+from beamsieve_bench.made_rules import ATTRIBUTES, make_rules
 
 
 @pytest.mark.parametrize("rules", [False, True])
