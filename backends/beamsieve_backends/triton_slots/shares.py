@@ -18,8 +18,9 @@ NOBODY = tl.constexpr(1 << 30)
 def _with_further(unit_peak, unit_sum, peak, mass, opens, count, m):
     """Each beam's share with that of its further units; a wide row's are looked at many at once."""
     eight = tl.arange(0, 8)
-    for done in range(0, tl.minimum(tl.max(count), FEW), 8):
-        there = (done + eight)[None, :] < tl.minimum(count, FEW)[:, None]
+    few = tl.where(count > FEW, 0, count)
+    for done in range(0, tl.max(few), 8):
+        there = (done + eight)[None, :] < few[:, None]
         at = opens[:, None] + done + eight[None, :]
         more = tl.load(unit_peak + at, mask=there, other=float("-inf"))
         share = tl.load(unit_sum + at, mask=there, other=0.0)
@@ -32,8 +33,8 @@ def _with_further(unit_peak, unit_sum, peak, mass, opens, count, m):
     next_wide = tl.min(tl.where(count > FEW, m, NOBODY))
     while next_wide < NOBODY:
         own = m == next_wide
-        first = tl.sum(tl.where(own, opens, 0)) + FEW
-        n = tl.sum(tl.where(own, count, 0)) - FEW
+        first = tl.sum(tl.where(own, opens, 0))
+        n = tl.sum(tl.where(own, count, 0))
         for begin in range(0, n, MANY):
             there = begin + many < n
             more = tl.load(unit_peak + first + begin + many, mask=there, other=float("-inf"))

@@ -272,7 +272,8 @@ def finish_slots(
             tl.store(candidate_scores + slot, total, mask=real & (has_nudge != 0))
         else:
             key32 = tl.where(real | stands, ordered(key), LOWEST)
-            tau, _ = threshold_held(key32, W, SLACK)
+            # Units that stand for their slots let others of theirs through, so there may be fewer.
+            tau, _ = threshold_held(key32, W, tl.where(mixed, SLACK // 4, SLACK))
             kept = _append(
                 candidates, candidate_scores, candidate_slots, key, total, identity, slot,
                 real & (key32 >= tau), 0, has_nudge,
