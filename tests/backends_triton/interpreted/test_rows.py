@@ -10,7 +10,7 @@ from beamsieve.index import Index
 from beamsieve.interface import StepInputs
 from beamsieve.targeting import Attribute
 from beamsieve_backends.triton_slots import TritonBackend
-from beamsieve_backends.triton_slots.tuning import TUNING
+from beamsieve_backends.triton_slots.tuning import FURTHER, TUNING
 from beamsieve_bench.catalogs import Workload, skewed_sids
 from beamsieve_bench.gpu_stage import Stage
 from beamsieve_bench.gpu_workloads import step_tables
@@ -18,13 +18,14 @@ from beamsieve_bench.gpu_workloads import step_tables
 
 @pytest.mark.parametrize("step", [1, 2])
 def test_shared_rows_are_scored_as_each_alone(step, monkeypatch):
-    stage = Stage(step_tables(skewed_sids(Workload(2000, 100, 2)), [100] * 2), torch.device("cpu"))
+    stage = Stage(step_tables(skewed_sids(Workload(900, 50, 2)), [50] * 2), torch.device("cpu"))
     stage.plan = {1: "selective", 2: "selective"}
-    case = stage.cases(3, 20, torch.bfloat16)[step - 1]
+    case = stage.cases(3, 18, torch.bfloat16)[step - 1]
     if step == 2:
         case.rows[0, 5] = -1
         case.finished[1, 3] = True
     found = []
+    assert stage.tables.tables[step - 1].slots == FURTHER  # long rows, as sharing needs
     for shared in (0, 1 << 20):
         monkeypatch.setitem(TUNING["rows"], "shared", shared)
         found.append(stage.step(case, 25))
