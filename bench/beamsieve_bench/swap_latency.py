@@ -61,6 +61,8 @@ def measure(options: argparse.Namespace, folder: Path) -> dict[str, Any]:
         _side(index, options, questions, folder / f"{name}.safetensors")
         for name, index in zip(("old", "new"), indexes, strict=True)
     ]
+    cut = folder / "cut.safetensors"
+    cut.write_bytes(sides[1].path.read_bytes()[:-1])
     engine = bs.Engine(bs.Index.load(sides[0].path), options.backend, plan=sides[0].plan)
     device_bytes = indexes[0].device_bytes
     del indexes
@@ -85,8 +87,6 @@ def measure(options: argparse.Namespace, folder: Path) -> dict[str, Any]:
             laps["load"].append(loaded - began)
             laps["replace"].append(ended - loaded)
             time.sleep(options.gap)
-        cut = folder / "cut.safetensors"
-        cut.write_bytes(sides[1].path.read_bytes()[:-1])
         refusals = {"a file that is cut off": _refused(engine, cut)}
         time.sleep(options.gap)
     say("")
