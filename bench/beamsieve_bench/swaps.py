@@ -21,6 +21,7 @@ from beamsieve_bench.decoder import Decoder
 
 DECODERS = 8
 _LEFT_BYTES = 12 << 20
+_RESERVE_BYTES = 96 << 20
 
 
 class Memory:
@@ -116,6 +117,7 @@ def measure_swaps(
     memory.give_back()
     decoder = Decoder(engine, 2, 16, device)
     decoder.search()  # what a search needs is kept for the next one
+    reserve = torch.empty(_RESERVE_BYTES, dtype=torch.uint8, device=device)
     filler = memory.filled()
     held, refusal = memory.held(), None
     try:
@@ -123,6 +125,8 @@ def measure_swaps(
     except BackendError as error:
         refusal = str(error)
     left = memory.held()
+    del reserve  # a search needs some room: CuPy gave all that it kept back to find some for tables
+    torch.cuda.empty_cache()
     beams = decoder.search()
     serves = engine.index is one and beams.fingerprint == one.fingerprint
     found = int(beams.count.sum())
