@@ -34,11 +34,10 @@ from beamsieve_bench.gpu_timing import captured
 from beamsieve_bench.gtm_bench import make_index
 from beamsieve_bench.gtm_catalog import G1, make_requests
 from beamsieve_bench.wide_check import GateError
-from beamsieve_bench.wide_ladder import REST, executed_by, figures
+from beamsieve_bench.wide_ladder import executed_by, figures
 from beamsieve_bench.wide_timing import paced, times_of
 from beamsieve_bench.wide_workload import GRACE, SMALL, WideWorkload, contexts, weights
 
-REST_HELP = "share of a decode's time to rest between two, in one more row with full targeting"
 EVERY = "time the row with full targeting once more, with a start every so many milliseconds"
 OUTCOME = ("tokens", "scores", "rows", "parents", "count")
 
@@ -209,7 +208,6 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--backends", default="cupy,triton")
     parser.add_argument("--replays", type=int, default=300)
     parser.add_argument("--every", type=float, default=0.0, help=EVERY)
-    parser.add_argument("--rest", type=float, default=REST, help=REST_HELP)
     parser.add_argument("--products", default="own", help="own, or own,float8")
     parser.add_argument("--index", type=Path, help="file that keeps the index between runs")
     parser.add_argument("--only-index", action="store_true", help="make that file, measure nothing")
@@ -232,32 +230,21 @@ def main(arguments: list[str] | None = None) -> int:
         wanted.append("float8")
     for products in wanted:
         made = weights(workload, "cuda", products=products)
-        score, resting = (
-            WideScorer(
-                made, workload.batch, workload.dynamic, workload.columns, lengths=False, rest=rest
-            )
-            for rest in (0.0, given.rest)
-        )
+        score = WideScorer(made, workload.batch, workload.dynamic, workload.columns, lengths=False)
         score.load(contexts(workload, "cuda"))
-        resting.load(contexts(workload, "cuda"))
         for name in names:
             backend = open_backend(name)
             tables = backend.load(index)
-            asked = filters_of(workload.batch)
-            kinds = [(kind, score, filters) for kind, filters in asked.items()]
-            if given.rest:
-                full = "Bloom targeting"
-                kinds.append((f"{full}, a rest between decodes", resting, asked[full]))
-            for kind, scorer, filters in kinds:
+            for kind, filters in filters_of(workload.batch).items():
                 row: dict[str, Any] = {"name": kind, "backend": name, "products": products}
                 try:
-                    decode = Decode(backend, index, tables, scorer, filters)
+                    decode = Decode(backend, index, tables, score, filters)
                     every = given.every if kind == "Bloom targeting" else 0.0
                     found = run_row(decode, index, filters, given.replays, every)
                     times = found.pop("times")
-                    executed = executed_by(workload, scorer)
-                    row |= found | {"taken": scorer.taken}
-                    row |= figures(workload, scorer.widths, times, executed)
+                    executed = executed_by(workload, score)
+                    row |= found | {"taken": score.taken}
+                    row |= figures(workload, score.widths, times, executed)
                 except Exception as error:  # whatever it was, the rows behind it are still wanted
                     traceback.print_exc()
                     row["failed"] = f"{type(error).__name__}: {str(error).splitlines()[:1]}"

@@ -46,6 +46,7 @@ class Bar:
     mfu: float
     beams: str
     paper: tuple[float, float | None] | None
+    replays: int = 0
     executed: float | None = None
     """``mfu`` of the operations that run and are not looked up."""
     paced: tuple[float, float] | None = None
@@ -72,11 +73,12 @@ def bars_of(folder: Path) -> list[Bar]:
                 shown += ", float8"
             widths = "fixed" if row["widths"][0] == row["widths"][1] else "dynamic"
             slow = row.get("paced")
-            paper = PAPER.get(name.partition(",")[0])
+            paper = PAPER.get(name)
             bars.append(
                 Bar(
                     shown, row["p50"], row["p99"], row["mfu"], widths, paper,
-                    row.get("executed_mfu"), (slow["p50"], slow["p99"]) if slow else None,
+                    row["replays"], row.get("executed_mfu"),
+                    (slow["p50"], slow["p99"]) if slow else None,
                 )
             )  # fmt: skip
     if not bars:
@@ -131,19 +133,21 @@ def figure(bars: Sequence[Bar]) -> str:
 
 
 def ladder_table(bars: Sequence[Bar]) -> str:
-    """The same as a table."""
-    lines = [
-        "| row | beams | P50, ms | P99, ms | MFU | executed | paced, P50 / P99 | GRACE, GH200 |",
-        "| --- | --- | --- | --- | --- | --- | --- | --- |",
-    ]
+    """The same as a table, with the paced runs where there are any."""
+    slow = any(bar.paced for bar in bars)
+    head = ["row", "beams", "replays", "P50, ms", "P99, ms", "MFU", "executed"]
+    head += ["paced, P50 / P99"] * slow + ["GRACE, GH200"]
+    lines = [f"| {' | '.join(head)} |", "|" + " --- |" * len(head)]
     for bar in bars:
-        paper = ""
-        if bar.paper:
-            paper = f"{bar.paper[0]}" + (f" / {bar.paper[1]}" if bar.paper[1] else "")
-        paced = f"{bar.paced[0]:.2f} / {bar.paced[1]:.2f}" if bar.paced else ""
-        executed = "" if bar.executed is None else f"{bar.executed:.1%}"
-        times = f"{bar.p50:.2f} | {bar.p99:.2f} | {bar.mfu:.1%} | {executed}"
-        lines.append(f"| {bar.name} | {bar.beams} | {times} | {paced} | {paper} |")
+        cells = [bar.name, bar.beams, str(bar.replays), f"{bar.p50:.2f}", f"{bar.p99:.2f}"]
+        cells += [f"{bar.mfu:.1%}", "" if bar.executed is None else f"{bar.executed:.1%}"]
+        if slow:
+            cells.append(f"{bar.paced[0]:.2f} / {bar.paced[1]:.2f}" if bar.paced else "")
+        if bar.paper is None:
+            cells.append("")
+        else:
+            cells.append(f"{bar.paper[0]}" + (f" / {bar.paper[1]}" if bar.paper[1] else ""))
+        lines.append(f"| {' | '.join(cells)} |")
     return "\n".join(lines)
 
 

@@ -38,9 +38,6 @@ from beamsieve_bench.wide_workload import (
     weights,
 )
 
-REST = 0.04
-"""Share of a decode's time that the GPU rests between two, in the row that has it."""
-
 
 @dataclass(frozen=True)
 class Row:
@@ -54,7 +51,6 @@ class Row:
     dtype: torch.dtype = torch.bfloat16
     pairs: bool = True
     """Whether the first layer is looked up behind two tokens, too, where it is looked up."""
-    rest: float = 0.0
 
 
 ROWS = (
@@ -66,7 +62,6 @@ ROWS = (
     Row("+ dynamic widths", "paged", "auto", True),
     Row("+ in place, first layer by token", "in_place", "auto", True, pairs=False),
     Row("+ by two tokens", "in_place", "auto", True),
-    Row("+ a rest between decodes", "in_place", "auto", True, rest=REST),
     Row("float8 products", "in_place", "auto", True, "float8"),
     Row("float16", "in_place", "auto", True, "own", torch.float16),
 )
@@ -108,7 +103,6 @@ def scorer_of(workload: WideWorkload, row: Row, made: WideWeights) -> WideScorer
         lengths=False,
         own=row.own,
         context=with_kept_copies() if row.context == "per_beam" else row.context,
-        rest=row.rest,
     )
     score.load(contexts(workload, str(made.device)))
     return score

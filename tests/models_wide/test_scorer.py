@@ -177,13 +177,6 @@ def test_what_it_does_not_serve_is_refused():
         WideScorer(weights, 1, WIDTHS, 7, context="triton")
     with pytest.raises(InputError, match="own is 'fast'"):
         WideScorer(weights, 1, WIDTHS, 7, own=cast(Any, "fast"))
-    for rest, said in [
-        (0.05, "needs the kernels on a GPU"),
-        (-1, "give a share"),
-        ("x", "give a share"),
-    ]:
-        with pytest.raises(InputError, match=said):
-            WideScorer(weights, 1, WIDTHS, 7, rest=cast(Any, rest))
     with pytest.raises(InputError, match="3 widths"):
         WideScorer(weights, 1, WIDTHS[:3], 7)
     score = WideScorer(weights, 2, WIDTHS, 7, lengths=False)

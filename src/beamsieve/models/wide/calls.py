@@ -16,7 +16,6 @@ from beamsieve.models.wide.kernels import (
     own_attention,
     repeat_rows,
     second_rows,
-    take_turn,
 )
 from beamsieve.models.wide.launch import INTERPRETED, cdiv, launch, power_of_two
 
@@ -250,16 +249,3 @@ def repeated(x: Tensor, asked: Tensor, batch: int) -> tuple[Tensor, Tensor]:
         N=size, N_UP=power_of_two(size), W=wide, W_UP=power_of_two(wide),
     )  # fmt: skip
     return out, also
-
-
-def begin_turn(stamps: Tensor, rest: float) -> None:
-    """Wait on the device until a share ``rest`` of the last search's duration has passed.
-
-    ``stamps``, int64 [2], are this scorer's own: ``end_turn`` writes the other half.
-    """
-    launch(take_turn, 1, stamps, rest, BEGIN=True, warps=1)
-
-
-def end_turn(stamps: Tensor) -> None:
-    """The search has ended."""
-    launch(take_turn, 1, stamps, 0.0, BEGIN=False, warps=1)

@@ -71,7 +71,6 @@ class WideDecoder:
         table_bytes: what the table of all pairs of first tokens may take of the device's memory
             (``opened``): 0 for none; None for 2 GiB with kernels on a GPU and none elsewhere, where
             it takes longer to make than it saves soon. A table that would take more is left out.
-        rest: as in ``WideScorer``.
         sizes: numbers of requests, ascending.
 
     Raises:
@@ -92,7 +91,6 @@ class WideDecoder:
         own: OwnChoice = "auto",
         context: ContextChoice = "auto",
         table_bytes: int | None = None,
-        rest: float = 0.0,
         sizes: Sequence[int] = SIZES,
     ) -> None:
         if tuple(engine.index.codebooks) != model.codebooks:
@@ -122,7 +120,6 @@ class WideDecoder:
             table_bytes=table_bytes,
         )  # fmt: skip
         self._ways: tuple[OwnChoice, ContextChoice] = (own, context)
-        self._rest = rest
         self._scorers: dict[int, tuple[WideScorer, _OneSearch]] = {}
         self._lock = threading.Lock()
         first = self._scorer(self.sizes[0])[0]
@@ -198,7 +195,6 @@ class WideDecoder:
                 own, context = self._ways
                 made = WideScorer(
                     self.weights, size, self.widths, self.columns, own=own, context=context,
-                    rest=self._rest,
                 )  # fmt: skip
                 self._scorers[size] = (made, _OneSearch(self.weights.device))
             return self._scorers[size]

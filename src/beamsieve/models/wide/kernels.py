@@ -12,11 +12,8 @@ from __future__ import annotations
 
 import triton
 import triton.language as tl
-from triton.language.extra.cuda import globaltimer
 
 LOG2_E = tl.constexpr(1.4426950408889634)
-LONGEST_REST = tl.constexpr(2e7)
-"""Nanoseconds that ``take_turn`` waits at most, whatever the stamps say."""
 
 
 @triton.jit
@@ -273,26 +270,3 @@ def repeat_rows(
     also = tl.load(asked + (r % R) * W + w, mask=w < W)
     tl.store(x_out + r * N + n, held, mask=n < N)
     tl.store(asked_out + r * W + w, also, mask=w < W)
-
-
-@triton.jit
-def take_turn(stamps, rest, BEGIN: tl.constexpr):
-    """Keeps a search from following on the one before at once; one program.
-
-    stamps int64 [2]: nanoseconds when the last search began and when it ended. BEGIN, wait until
-    ``rest`` times the last search's duration has passed since its end, then write when this one
-    begins; else write when it ends.
-    """
-    now = globaltimer()
-    if BEGIN:
-        ended = tl.load(stamps + 1)
-        lasted = (ended - tl.load(stamps)).to(tl.float32)
-        until = ended + tl.maximum(tl.minimum(lasted * rest, LONGEST_REST), 0.0).to(tl.int64)
-        while now < until:
-            now = tl.inline_asm_elementwise(
-                "nanosleep.u32 2000; mov.u64 $0, %globaltimer;", "=l", [],
-                dtype=tl.int64, is_pure=False, pack=1,
-            )  # fmt: skip
-        tl.store(stamps, now)
-    else:
-        tl.store(stamps + 1, now)

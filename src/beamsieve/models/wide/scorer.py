@@ -45,10 +45,6 @@ class WideScorer:
         context: how beams attend to the context (``context.CONTEXT_KINDS``); "auto" measures which
             is the fastest on this GPU for the search's widest step, and takes "plain" on a CPU. Or
             a function of one's own, as :func:`context.context_attention` returns it.
-        rest: on a GPU with kernels, wait before a search until this share of the last one's
-            duration has passed since its end. Searches that stand in a queue then leave the GPU
-            that much below its power limit, which would slow some of them down by more; a search
-            that comes later than that waits for nothing.
 
     Attributes:
         own: the way of self-attention.
@@ -70,7 +66,6 @@ class WideScorer:
         prefix: int = 0,
         own: OwnChoice = "auto",
         context: ContextChoice | Attend = "auto",
-        rest: float = 0.0,
     ) -> None:
         if batch < 1 or columns < 1 or len(widths) + prefix != len(weights.codebooks):
             raise InputError(
@@ -104,8 +99,6 @@ class WideScorer:
             if callable(context)
             else context_attention(self._choose_context(context, kernels))
         )
-        self._rest = _share(rest, weights)
-        self._stamps = torch.zeros(2, dtype=torch.int64, device=weights.device)
         self._next = self._read = 0
         self._search: object = None
         self._hidden = self._all = weights.start
@@ -201,10 +194,6 @@ class WideScorer:
         search = getattr(beams, "search", None)
         if step != self._next or search is not self._search:
             # A search begins, at the root or behind a prefix.
-            if self._rest:
-                from beamsieve.models.wide import calls
-
-                calls.begin_turn(self._stamps, self._rest)
             self._all = self._hidden = self._forward(self._own.begin(batch))
             if self._own.all_first:
                 self._hidden = self._all.view(batch, -1, self._all.shape[1])[:, 0].contiguous()
@@ -218,10 +207,6 @@ class WideScorer:
                 self._hidden = self._forward(self._own.advance(spelt, parents))
             self._read += 1
         self._next, self._search = step + 1, search
-        if self._rest and step == len(self.weights.codebooks):
-            from beamsieve.models.wide import calls
-
-            calls.end_turn(self._stamps)
         return self._hidden.view(batch, places, -1), self.weights.heads[step - 1]
 
     def _forward(self, x: Tensor) -> Tensor:
@@ -262,15 +247,6 @@ def as_tensor(array: Any, device: torch.device) -> Tensor:
         # works on the caller's stream, so there is nothing to wait for.
         return torch.as_tensor(array, device=device)
     return torch.utils.dlpack.from_dlpack(array).to(device)
-
-
-def _share(rest: float, weights: WideWeights) -> float:
-    """``rest``, if it can be had."""
-    if isinstance(rest, bool) or not isinstance(rest, (int, float)) or not 0 <= rest <= 1:
-        raise InputError(f"rest is {rest!r}; give a share of a search's duration, from 0 to 1.")
-    if rest and not (weights.products.kernels and weights.device.type == "cuda"):
-        raise InputError(f"rest is {rest}, which needs the kernels on a GPU; give 0.")
-    return float(rest)
 
 
 def _known(what: str, value: str, kinds: Sequence[str]) -> None:
