@@ -115,13 +115,14 @@ def measure(options: argparse.Namespace, folder: Path) -> dict[str, Any]:
         memory = Memory(device, "cupy" in options.backend)
         try:
             with Server(engine, questions, by_print, interval, options.threads):
+                time.sleep(options.gap)  # until the last search on the index before has ended
                 memory.give_back()
                 time.sleep(options.gap)  # what searches need is kept for the next ones
                 filler = memory.filled()
                 refusals["no room on the device"] = _refused(engine, sides[1].path)
                 time.sleep(options.gap)
                 del filler
-        except (RuntimeError, MemoryError) as error:
+        except (RuntimeError, MemoryError, WrongAnswerError) as error:
             found["failed"] = f"no room on the device: {' '.join(str(error).split())[:200]}"
     return found
 
