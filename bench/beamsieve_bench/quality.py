@@ -36,6 +36,7 @@ from beamsieve_bench.quality_measure import measure
 MODELS: dict[str, dict[str, Any]] = {
     "flat-gr": {"architecture": "flat-gr"},
     "fused-gr": {"architecture": "fused-gr"},
+    "fused-gr-uncharged": {"architecture": "fused-gr"},
     "deco-ce": {},
     "deco-kd": {},
     "fused-gr-pointer": {"architecture": "fused-gr", "pointer": True},
@@ -47,6 +48,7 @@ TEACHERS = {
     "deco-kd-pointer": "fused-gr-pointer",
 }
 TRAINED_WITH: dict[str, dict[str, Any]] = {
+    "fused-gr-uncharged": {"validity": 0.0},
     "deco-kd": {"from_teacher": True},
     "deco-kd-pointer": {"from_teacher": True},
     "flat-gr": {"validity": 1.0},  # whose prefixes stand among all codes of a history
