@@ -32,6 +32,9 @@ NAMES = {
 GPU_BACKENDS = ("torch", "triton", "cupy")
 DTYPES = {"bf16": "bfloat16", "fp32": "float32", "f32": "float32", "bf": "bfloat16"}
 
+WHOLE = "stage"
+"""The case of rows that are whole searches, where a file's rows say what they are of."""
+
 Shape = tuple[str, int, int, str]
 
 
@@ -52,6 +55,8 @@ def stage_files(folder: Path) -> list[StageCells]:
         backend = next((name for name in GPU_BACKENDS if name in place), "")
         cells: dict[Shape, dict[str, float]] = {}
         for row in rows_of(path):
+            if row.get("case", WHOLE) != WHOLE:
+                continue
             values = {name: _first(row, names) for name, names in NAMES.items()}
             if None in (values["workload"], values["batch"], values["beams"], values["whole"]):
                 continue
@@ -143,11 +148,11 @@ def stage_table(files: Sequence[StageCells]) -> str:
                 cells += ["–", ""]
                 continue
             ratios[name].append(peer["score_first"] / whole)
-            cells += [f"{whole:.3f}", f"{ratios[name][-1]:.1f}"]
+            cells += [f"{whole:.3f}", _times(ratios[name][-1])]
         lines.append(line(cells))
     sums = "; ".join(
-        f"{name} {math.exp(sum(map(math.log, values)) / len(values)):.1f} times (least "
-        f"{min(values):.1f}, {len(values)} cells, `{name_of(chosen[name].path)}`)"
+        f"{name} {_times(math.exp(sum(map(math.log, values)) / len(values)))} times (least "
+        f"{_times(min(values))}, {len(values)} cells, `{name_of(chosen[name].path)}`)"
         for name, values in ratios.items()
         if values
     )
@@ -182,3 +187,7 @@ def _order(shape: Shape) -> tuple[str, str, int, int]:
 def line(cells: Sequence[str]) -> str:
     """One line of a table."""
     return f"| {' | '.join(cells)} |"
+
+
+def _times(ratio: float) -> str:
+    return f"{ratio:.1f}" if ratio >= 1 else f"{ratio:.2g}"

@@ -20,6 +20,7 @@ def test_cells_of_any_stage_file_are_found(tmp_path):
         {"case": "stage", "catalog": "Z2", "batch": 8, "beams": 128, "dtype": "float32",
          "whole_ms": 0.3, "sum_ms": 0.4, "unconstrained_ms": 0.9},
         {"profile": "z1", **CELL, "kernels": []},
+        {"case": "full steps", "catalog": "Z1", **CELL, "whole_ms": 0.01},  # a part of a search
         {"case": "stage", "catalog": "Z3", **CELL, "failed": "scores differ"},
     ]  # fmt: skip
     text = "\n".join(map(json.dumps, lines))
