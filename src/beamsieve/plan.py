@@ -14,6 +14,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, get_args
 
+from beamsieve.aside import written_aside
 from beamsieve.checks import dtype_name
 from beamsieve.errors import InputError
 from beamsieve.interface import Backend, Beams, Projection, StepInputs
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
     from beamsieve.index import Index
 
 _FORMAT = 1
+_DTYPES = ("float32", "bfloat16", "float16")
 
 
 @dataclass(frozen=True)
@@ -57,8 +59,19 @@ class Plan:
     milliseconds: tuple[dict[str, float], ...]
 
     def save(self, path: str | Path) -> None:
-        """Write it as JSON."""
-        Path(path).write_text(json.dumps({"format": _FORMAT, **asdict(self)}, indent=2) + "\n")
+        """Write it as JSON; never leaves half a file under that name.
+
+        Raises:
+            InputError: the file cannot be written.
+        """
+        text = json.dumps({"format": _FORMAT, **asdict(self)}, indent=2) + "\n"
+        try:
+            with written_aside(Path(path)) as aside:
+                aside.write_text(text)
+        except (OSError, TypeError, ValueError) as error:
+            raise InputError(
+                f"{path}: the plan cannot be written ({error}); name a file."
+            ) from error
 
     @classmethod
     def load(cls, path: str | Path) -> Plan:
@@ -74,16 +87,36 @@ class Plan:
             plan = cls(**_with_tuples(values))
             if not (len(plan.widths) == len(plan.steps) == len(plan.milliseconds)):
                 raise ValueError("lists of unequal length")
-            if not set(plan.steps) <= set(get_args(Projection)):
-                raise ValueError("an unknown projection")
-            sizes = (plan.hidden_size, plan.batch, plan.start, *plan.widths)
-            if not all(type(number) is int for number in sizes):
-                raise ValueError("a size that is no whole number")
+            plan._check()
         except (OSError, ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
             raise InputError(
                 f"{path} is no plan that this version reads ({error}); run warm_up and save again."
             ) from error
         return plan
+
+    def _check(self) -> None:
+        """Refuse what no ``warm_up`` measured, which steps would pass over without a word.
+
+        Raises:
+            ValueError: what it is.
+            TypeError: likewise.
+        """
+        if not all(isinstance(one, tuple) for one in (self.widths, self.steps, self.milliseconds)):
+            raise ValueError("widths, steps or milliseconds that are no list")
+        if not set(self.steps) <= set(get_args(Projection)):
+            raise ValueError("an unknown projection")
+        sizes = (self.hidden_size, self.batch, self.start, *self.widths)
+        if not all(type(number) is int for number in sizes):
+            raise ValueError("a size that is no whole number")
+        if min(self.start + 1, self.hidden_size, self.batch, *self.widths) < 1:
+            raise ValueError("a size that is too small")
+        if self.dtype not in _DTYPES:
+            raise ValueError(f"an unknown dtype, {self.dtype!r}")
+        for times in self.milliseconds:
+            if not (isinstance(times, dict) and set(times) <= set(get_args(Projection))):
+                raise ValueError("milliseconds that are not of projections")
+            if not all(type(time) in (int, float) for time in times.values()):
+                raise ValueError("a time that is no number")
 
     def misfit(
         self, backend: str, device: str, device_name: str, fingerprint: str, normalize: str

@@ -93,6 +93,8 @@ def imported() -> Any:
     """
     try:
         import numba
+
+        _ = numba.njit, numba.types  # a folder of that name may be something else
     except Exception as error:  # a Numba that fits another NumPy raises what it likes
         why = " ".join(str(error).split()).rstrip(".")
         raise BackendError(

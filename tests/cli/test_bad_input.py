@@ -33,6 +33,7 @@ def names(folder: Path) -> list[str]:
         ("picture.csv.gz", PNG, "picture.csv.gz"),
         ("picture.png", PNG, "--format"),
         ("column.csv", b"item,price\na,3\n", "'item', 'price'; name another with --column"),
+        ("two.csv", b"item,sid,sid_0\na,0,0\n", "the one to read with --column sid=NAME."),
         ("column.jsonl", b'{"item": 1}\n', "sid"),
         ("column.npz", None, '"sids" is missing'),
         ("floats.npy", None, "float64"),

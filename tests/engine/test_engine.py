@@ -280,6 +280,32 @@ class TestPlan:
         with pytest.raises(bs.InputError, match="no whole number"):
             bs.Plan.load(path)
 
+    @pytest.mark.parametrize(
+        "change",
+        [
+            {"dtype": "float99"},
+            {"dtype": []},
+            {"hidden_size": 0},
+            {"start": -1},
+            {"widths": [3, -3, 3]},
+            {"steps": {"full": 1, "selective": 2, "fused": 3}},
+            {"milliseconds": "abc"},
+            {"milliseconds": [{"full": "1"}] * 3},
+        ],
+    )
+    def test_a_plan_that_no_step_would_follow_is_refused(self, engine, heads, tmp_path, change):
+        path = tmp_path / "plan.json"
+        engine.warm_up(batch=1, widths=[3, 3, 3], head=heads, repeats=1).save(path)
+        path.write_text(json.dumps(json.loads(path.read_text()) | change))
+        with pytest.raises(bs.InputError, match="run warm_up and save again"):
+            bs.Plan.load(path)
+
+    def test_a_plan_that_cannot_be_written(self, engine, heads, tmp_path):
+        plan = engine.warm_up(batch=1, widths=[3, 3, 3], head=heads, repeats=1)
+        for place in (tmp_path, tmp_path / "none" / "plan.json", None):
+            with pytest.raises(bs.InputError, match="the plan cannot be written"):
+                plan.save(place)
+
     def test_warm_up_wants_a_width_and_a_head_per_level(self, engine, heads):
         with pytest.raises(bs.InputError, match="give one per level"):
             engine.warm_up(batch=1, widths=[3, 3], head=heads)

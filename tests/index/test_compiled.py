@@ -221,6 +221,8 @@ class TestChoice:
         assert not choice.compiles(None, choice.MANY_ROWS)
         assert "NumPy does the work in place of compiled loops" in caplog.text
         assert not choice.compiles(None, choice.FEW_ROWS - 1)
+        with pytest.raises(BackendError, match="cannot be imported"):
+            choice.compiles(True, 1)
 
     def test_what_cannot_be_had_is_refused(self, monkeypatch):
         index = Index.build(Catalog.from_arrays([[0], [1]]))

@@ -13,6 +13,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from beamsieve import toolchain
 from beamsieve.catalog import Catalog
 from beamsieve.errors import BackendError, InputError
 from beamsieve.index import Index
@@ -196,6 +197,7 @@ class TorchBackend(Backend):
     def candidates(self, beams: Beams, inputs: StepInputs, normalize: Normalize) -> Candidates:
         """Tiles laid out side by side, as many slots for each beam as the widest of them needs."""
         if self._projection(beams, inputs, normalize) == "compiled":
+            toolchain.imported()  # a Numba that cannot be imported is said in a sentence
             from beamsieve_backends.torch_dense.compiled import step as compiled  # needs Numba
 
             return compiled.candidates(beams, inputs, normalize == "eligible")
@@ -256,6 +258,7 @@ class TorchBackend(Backend):
     def step(self, beams: Beams, inputs: StepInputs, normalize: Normalize) -> Beams:
         """Score the tiles, find the threshold, look into the tiles that reach it."""
         if self._projection(beams, inputs, normalize) == "compiled":
+            toolchain.imported()  # a Numba that cannot be imported is said in a sentence
             from beamsieve_backends.torch_dense.compiled import step as compiled  # needs Numba
 
             return compiled.step(beams, inputs, normalize == "eligible")

@@ -43,6 +43,7 @@ OPTIONS = {
     'on_error="skip"': "--on-error skip",
     "end_token=True": "--end-token",
     "codebooks=": "--codebooks",
+    'columns={"sid": …}': "--column sid=NAME",
     "columns=": "--column",
     "attributes=": "--attributes",
     "format=,": "--format,",

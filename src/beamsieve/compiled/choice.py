@@ -28,6 +28,7 @@ def compiles(compiled: bool | None, rows: int) -> bool:
     Raises:
         InputError: compiled loops are wanted, but there is no Numba; or neither True, False nor
             None.
+        BackendError: compiled loops are wanted, but Numba cannot be imported.
     """
     if compiled is None:
         least = FEW_ROWS if "numba" in sys.modules else MANY_ROWS
@@ -45,4 +46,6 @@ def compiles(compiled: bool | None, rows: int) -> bool:
         raise InputError(f"compiled is {compiled!r}; give True, False or None.")
     if compiled and not has_numba():
         raise InputError(f"compiled=True needs Numba; install it with: {INSTALL}")
+    if compiled:
+        imported()
     return compiled

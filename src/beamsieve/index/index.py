@@ -143,6 +143,7 @@ class Index(Lookups):
                 nothing would be left.
             InputError: an argument cannot be read; or compiled loops are asked for, but Numba is
                 not installed.
+            BackendError: compiled loops are asked for, but Numba cannot be imported.
         """
         change = Change(add, remove, remove_sids, on_missing)
         with parallel.team(threads):
