@@ -96,6 +96,7 @@ def test_the_report_counts():
         (np.zeros((2, 2)), {"codebooks": ()}, "at least one level"),
         (np.zeros((2, 2)), {"codebooks": (0,)}, "at least one level"),
         (np.zeros((2, 2)), {"paths": 5}, "paths is 5"),
+        (np.full((4, 2), 1e38, np.float32), {"codebooks": [2]}, "scale the vectors down"),
     ],
 )
 def test_what_cannot_be_tokenized_is_refused(vectors, options, said):

@@ -12,6 +12,8 @@ from numpy.typing import NDArray
 from beamsieve.errors import InputError
 
 Clustering = Literal["scikit-learn", "faiss"]
+LARGEST = 1e15
+"""Of a vector's values: the squares of larger ones, added up, leave float32."""
 
 
 @dataclass(frozen=True)
@@ -73,6 +75,11 @@ def residual_kmeans(
     if not 1 <= paths <= sizes[0]:
         raise InputError(f"paths is {paths}; give 1 up to the first level's {sizes[0]} codes.")
     left = vectors.astype(np.float32)
+    if not (np.abs(left).max() < LARGEST):
+        raise InputError(
+            f"vectors has values of {LARGEST:g} and more, whose squared distances float32 cannot "
+            "hold; scale the vectors down."
+        )
     spread = float(((left - left.mean(0)) ** 2).sum(1).mean()) or 1.0
     items = np.arange(len(left))
     sids, errors = np.empty((len(left), 0), np.int64), []
