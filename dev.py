@@ -6,7 +6,7 @@
     python3 dev.py setup                 only what both need
 
 Runs on a bare Python 3.11 or later. The set-up is repeated only when pyproject.toml or
-constraints.txt has changed; removing .venv starts afresh.
+constraints.txt (or this file) has changed; removing .venv starts afresh.
 """
 
 import hashlib
@@ -23,6 +23,7 @@ STAMP = VENV / "beamsieve-setup"
 LOWEST = (3, 11)
 CONFORMANCE = ("reference", "torch:cpu", "torch:cpu?projection=compiled")
 TESTS_AT_ONCE = 4
+SECONDS_TO_END = 30
 
 
 def say(text):
@@ -60,7 +61,7 @@ def set_up():
     wanted = fingerprint(python)
     if STAMP.is_file() and STAMP.read_text() == wanted:
         return
-    say("setting up .venv (a minute or two, this once)")
+    say("setting up .venv (two or three minutes, this once)")
     if not (SCRIPTS / "python").exists() and not (SCRIPTS / "python.exe").exists():
         made = subprocess.run([python, "-m", "venv", "--clear", str(VENV)], stdout=sys.stderr)
         if made.returncode != 0:
@@ -78,10 +79,21 @@ def set_up():
 
 
 def run(*command, **environment):
-    """Run a command of .venv in this folder; its exit code."""
+    """Run a command of .venv in this folder; its exit code.
+
+    Ctrl-C reaches the command too, which is then given the time to end its own processes.
+    """
     path = os.pathsep.join((str(SCRIPTS), os.environ.get("PATH", "")))
     full = dict(os.environ, PATH=path, VIRTUAL_ENV=str(VENV), **environment)
-    return subprocess.call([str(SCRIPTS / command[0]), *command[1:]], cwd=ROOT, env=full)
+    process = subprocess.Popen([str(SCRIPTS / command[0]), *command[1:]], cwd=ROOT, env=full)
+    try:
+        return process.wait()
+    except KeyboardInterrupt:
+        try:
+            process.wait(SECONDS_TO_END)
+        except subprocess.TimeoutExpired:
+            process.kill()
+        raise
 
 
 def demo(options):

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import ast
 import importlib.util
+import os
+import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 from types import ModuleType
 
@@ -86,3 +89,42 @@ def test_without_a_command_it_shows_what_there_is(words):
     )
     assert done.returncode == 2
     assert "python3 dev.py demo" in done.stdout
+
+
+CTRL_C = """
+import importlib.util, pathlib, signal, sys
+signal.signal(signal.SIGINT, signal.default_int_handler)
+spec = importlib.util.spec_from_file_location("dev", {dev!r})
+dev = importlib.util.module_from_spec(spec)
+spec.loader.exec_module(dev)
+python = pathlib.Path(sys.executable)
+dev.SCRIPTS = python.parent
+dev.run(python.name, "-c", {child!r})
+"""
+CHILD = """
+import pathlib, time
+try:
+    pathlib.Path({began!r}).touch()
+    time.sleep(60)
+finally:
+    time.sleep(1)
+    pathlib.Path({ended!r}).touch()
+"""
+
+
+@pytest.mark.skipif(os.name == "nt", reason="Windows has no process groups to send Ctrl-C to")
+def test_after_ctrl_c_it_waits_until_the_command_has_ended_its_own_processes(tmp_path):
+    began, ended = tmp_path / "began", tmp_path / "ended"
+    child = CHILD.format(began=str(began), ended=str(ended))
+    script = CTRL_C.format(dev=str(DEV), child=child)
+    running = subprocess.Popen(
+        [sys.executable, "-c", script], stderr=subprocess.PIPE, start_new_session=True
+    )
+    while not began.exists() and running.poll() is None:
+        time.sleep(0.01)
+
+    os.killpg(running.pid, signal.SIGINT)
+    _, said = running.communicate()
+
+    assert ended.exists(), said.decode()
+    assert b"KeyboardInterrupt" in said
