@@ -198,7 +198,7 @@ def show(result: dict[str, Any]) -> str:
     lines = [
         f"{result['items']:,} semantic IDs of {result['length']} levels, V {result['vocabulary']}, "
         f"{result['batch']} × {result['beams']} beams, hidden {result['hidden']}, "
-        f"{result['dtype']}, {result['backend']}, {result['threads']} threads",
+        f"{result['dtype']}, {result['backend']}, threads: {result['threads']}",
         f"{'':28}{'median ms':>10}{'p20':>9}{'p80':>9}{'least':>9}{'ours is':>12}",
     ]
     for one in result["times"]:
@@ -257,15 +257,18 @@ def parser() -> OneLineParser:
     parser = OneLineParser(prog="beamsieve bench stage", description=__doc__)
     add = parser.add_argument
     add("--backend", default="torch:cpu", help="config string (default: %(default)s)")
-    add("--workload", default="S1", choices=sorted(WORKLOADS), help="a named catalog")
+    add("--workload", default="S1", choices=sorted(WORKLOADS),
+        help="a named catalog (default: %(default)s)")  # fmt: skip
     add("--items", type=int, help="in place of the workload's number of semantic IDs")
     add("--vocabulary", type=int, help="in place of the workload's tokens per level")
     add("--length", type=int, help="in place of the workload's levels")
     add("--batch", type=int, default=8, help="requests (default: %(default)s)")
     add("--beams", type=int, default=128, help="beams per request (default: %(default)s)")
     add("--hidden", type=int, default=256, help="size of hidden states (default: %(default)s)")
-    add("--dtype", default="float32", choices=sorted(DTYPES))
-    add("--normalize", default="catalog", choices=("catalog", "eligible", "all"))
+    add("--dtype", default="float32", choices=sorted(DTYPES),
+        help="of hidden states and heads (default: %(default)s)")  # fmt: skip
+    add("--normalize", default="catalog", choices=("catalog", "eligible", "all"),
+        help="over which tokens probabilities sum to one (default: %(default)s)")  # fmt: skip
     add("--rounds", type=int, default=21, help="how often all are measured (default: %(default)s)")
     add("--threads", type=int, help="PyTorch's threads on the CPU")
     add("--json", action="store_true", help="print one JSON object")

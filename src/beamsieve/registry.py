@@ -171,7 +171,8 @@ def _open_best(
         except BackendError as error:
             passed_over.append(f"{name}: {str(error).rstrip('.')}")
             continue
-        why = f" because {'; '.join(passed_over)}" if passed_over else ", the first choice"
+        unfit = "; ".join(passed_over)
+        why = f", as others cannot serve: {unfit}" if unfit else ", the first choice"
         logger.info("backend auto took %s%s", chosen, why)
         return backend, chosen
     reasons = "; ".join(passed_over) or f"none of {', '.join(PREFERENCE)} is installed"

@@ -173,7 +173,10 @@ def _read_requests(path: Path) -> list[Any]:
 def _show(found: Recommendation) -> None:
     who = f"row {found.row}" if found.user is None else f"user {found.user}"
     print(f"\n{who}" + (f": {found.reason}" if found.reason else ""))
-    print_table(
-        ("rank", "item", "title", "score"),
-        [(rank, str(hit.item), hit.title, hit.score) for rank, hit in enumerate(found.items, 1)],
-    )
+    rows = [(rank, str(hit.item), hit.title, hit.score) for rank, hit in enumerate(found.items, 1)]
+    if any(hit.title is not None for hit in found.items):
+        print_table(("rank", "item", "title", "score"), rows)
+    else:
+        print_table(
+            ("rank", "item", "score"), [(rank, item, score) for rank, item, _, score in rows]
+        )

@@ -180,7 +180,12 @@ def load_concepts(path: str | Path) -> Concepts:
         )
     try:
         table = pa.parquet.read_table(path)  # pyright: ignore[reportAttributeAccessIssue]
-        metadata = json.loads((table.schema.metadata or {})[FORMAT.encode()])
+        described = (table.schema.metadata or {}).get(FORMAT.encode())
+        if described is None:
+            raise CheckpointError(
+                f"{path} holds no concepts; `beamsieve concepts` makes such files."
+            )
+        metadata = json.loads(described)
         if metadata["version"] > VERSION:
             raise CheckpointError(
                 f"{path} has version {metadata['version']}, this library reads up to {VERSION}; "
