@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
 from beamsieve import parallel
+from beamsieve.errors import IndexFileError
 from beamsieve.index.encode import (
     bit_words,
     encode_starts,
@@ -16,6 +17,7 @@ from beamsieve.index.encode import (
     start_bits,
     start_candidates,
 )
+from beamsieve.index.layouts import dense_bitmap
 from beamsieve.index.listing import Listing
 from beamsieve.index.starts import BLOCKS, RowStarts
 from beamsieve.index.tokens import (
@@ -241,3 +243,9 @@ def test_the_last_start_may_be_the_largest_number_of_its_type(kind: type[np.inte
     bits = start_bits(starts, 0)
     assert bits.tolist() == start_bits(starts.astype(np.int64), 0).tolist()
     assert np.bitwise_count(bits).sum() == len(starts)
+
+
+@pytest.mark.parametrize("starts", [[0, 2, 1 << 40], [0, 3, 2], [0, 1 << 40, 2]])
+def test_starts_that_ask_for_more_entries_than_there_are_are_refused(starts: list[int]) -> None:
+    with pytest.raises(IndexFileError, match="row starts do not fit"):
+        dense_bitmap(64, np.array(starts), np.array([1, 5], np.uint8))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
+from beamsieve.errors import IndexFileError
 from beamsieve.index.encode import encode_starts
 from beamsieve.index.starts import WORD
 from beamsieve.index.tables import (
@@ -57,15 +58,27 @@ def make_table(
 def dense_bitmap(
     vocabulary: int, row_starts: NDArray[np.integer], tokens: NDArray[np.unsignedinteger]
 ) -> NDArray[np.uint64]:
-    """The bitmap of these rows; ``row_starts`` may be a part of a table's, ``tokens`` its own."""
+    """The bitmap of these rows; ``row_starts`` may be a part of a table's, ``tokens`` its own.
+
+    Raises:
+        IndexFileError: the row starts ask for other entries than there are.
+    """
     rows, words = len(row_starts) - 1, -(-vocabulary // WORD)
     bitmap = np.empty((rows, words), np.uint64)
     step = max(1, _CELLS // (words * WORD))
     for first in range(0, rows, step):
         last = min(rows, first + step)
         bounds = row_starts[first : last + 1].astype(np.int64)
-        cell = np.repeat(np.arange(last - first) * (words * WORD), np.diff(bounds))
-        cell += tokens[bounds[0] - row_starts[0] : bounds[-1] - row_starts[0]]
+        counts = np.diff(bounds)
+        # Damaged starts could ask for any amount of memory.
+        ends = bounds[0] - row_starts[0], bounds[-1] - row_starts[0]
+        if counts.min(initial=0) < 0 or not 0 <= ends[0] <= ends[1] <= len(tokens):
+            raise IndexFileError(
+                "The index is damaged: row starts do not fit the entries of their table; load it "
+                "with verify=True, copy it again or build it again."
+            )
+        cell = np.repeat(np.arange(last - first) * (words * WORD), counts)
+        cell += tokens[ends[0] : ends[1]]
         cells = np.zeros((last - first) * words * WORD, np.bool_)
         cells[cell] = True
         octets = np.packbits(cells, bitorder="little")
