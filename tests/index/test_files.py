@@ -185,6 +185,15 @@ def test_texts_that_point_elsewhere_are_refused_unverified_too(column: str, path
             Index.load(path, verify=False)
 
 
+def test_texts_that_point_elsewhere_are_refused_where_checksums_agree_too(path: Path) -> None:
+    file = files.read_file(path, mmap=False)
+    arrays = {name: np.array(array) for name, array in file.arrays.items()}
+    arrays["items.offsets"][1] = 1 << 60
+    files.write_file(path, dict(file.description), arrays)
+    with pytest.raises(IndexFileError, match=r"array items\.offsets was altered"):
+        Index.load(path)
+
+
 def test_a_shape_that_is_no_number_is_refused(path: Path) -> None:
     content = path.read_bytes()
     path.write_bytes(content.replace(b'"shape":[', b'"shape":[Infinity,', 1)[: len(content)])

@@ -98,8 +98,8 @@ def read_file(
     Args:
         path: the file.
         mmap: map it into memory in place of reading it.
-        verify: compare the checksum of every array. Without it, of the arrays only the places of
-            texts are looked at: Arrow would read wherever they point.
+        verify: compare the checksum of every array. With and without it the places of texts are
+            looked at: Arrow would read wherever they point.
         progress: called as checksums are compared.
 
     Raises:
@@ -129,8 +129,7 @@ def read_file(
         raise _altered_header(path)
     if verify:
         _verify(path, arrays, about["checksums"], progress)
-    else:
-        _check_texts(path, arrays)
+    _check_texts(path, arrays)
     return IndexFile(about["index"], arrays)
 
 
@@ -269,7 +268,7 @@ def _check_texts(path: str | Path, arrays: Mapping[str, NDArray[Any]]) -> None:
         column = name.removesuffix(".offsets")
         if column == name:
             continue
-        inside = offsets[0] >= 0 and offsets[-1] <= len(arrays[f"{column}.text"])
+        inside = len(offsets) and offsets[0] >= 0 and offsets[-1] <= len(arrays[f"{column}.text"])
         if not inside or (offsets[1:] < offsets[:-1]).any():
             raise IndexFileError(
                 f"{path}: array {name} was altered; copy or build the index again."
