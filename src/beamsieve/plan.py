@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from beamsieve.index import Index
 
 _FORMAT = 1
-_DTYPES = ("float32", "bfloat16", "float16")
+_DTYPES = ("float64", "float32", "bfloat16", "float16")
 
 
 @dataclass(frozen=True)

@@ -271,34 +271,38 @@ class TestPlan:
             bs.Plan.load(path)
 
     @pytest.mark.parametrize(
-        "change", [{"hidden_size": "16"}, {"start": "0"}, {"batch": None}, {"widths": [3, 3.5, 3]}]
-    )
-    def test_a_plan_whose_sizes_are_no_numbers(self, engine, heads, tmp_path, change):
-        path = tmp_path / "plan.json"
-        engine.warm_up(batch=1, widths=[3, 3, 3], head=heads, repeats=1).save(path)
-        path.write_text(json.dumps(json.loads(path.read_text()) | change))
-        with pytest.raises(bs.InputError, match="no whole number"):
-            bs.Plan.load(path)
-
-    @pytest.mark.parametrize(
-        "change",
+        ("change", "reason"),
         [
-            {"dtype": "float99"},
-            {"dtype": []},
-            {"hidden_size": 0},
-            {"start": -1},
-            {"widths": [3, -3, 3]},
-            {"steps": {"full": 1, "selective": 2, "fused": 3}},
-            {"milliseconds": "abc"},
-            {"milliseconds": [{"full": "1"}] * 3},
+            ({"hidden_size": "16"}, "no whole number"),
+            ({"start": "0"}, "no whole number"),
+            ({"batch": None}, "no whole number"),
+            ({"widths": [3, 3.5, 3]}, "no whole number"),
+            ({"hidden_size": 0}, "too small"),
+            ({"start": -1}, "too small"),
+            ({"widths": [3, -3, 3]}, "too small"),
+            ({"dtype": "float99"}, "unknown dtype"),
+            ({"dtype": []}, "unknown dtype"),
+            ({"steps": {"full": 1, "selective": 2, "fused": 3}}, "no list"),
+            ({"milliseconds": "abc"}, "no list"),
+            ({"milliseconds": [{"full": "1"}] * 3}, "no number"),
         ],
     )
-    def test_a_plan_that_no_step_would_follow_is_refused(self, engine, heads, tmp_path, change):
+    def test_a_plan_that_no_step_would_follow_is_refused(
+        self, engine, heads, tmp_path, change, reason
+    ):
         path = tmp_path / "plan.json"
         engine.warm_up(batch=1, widths=[3, 3, 3], head=heads, repeats=1).save(path)
         path.write_text(json.dumps(json.loads(path.read_text()) | change))
-        with pytest.raises(bs.InputError, match="run warm_up and save again"):
+        with pytest.raises(bs.InputError, match=f"{reason}.*run warm_up and save again"):
             bs.Plan.load(path)
+
+    def test_a_plan_of_the_reference_in_float64_is_read_again(self, index, heads, tmp_path):
+        engine = bs.Engine(index, backend="reference")
+        heads = [np.asarray(head, np.float64) for head in heads]
+        plan = engine.warm_up(batch=1, widths=[3, 3, 3], head=heads, repeats=1)
+        assert plan.dtype == "float64"
+        plan.save(tmp_path / "plan.json")
+        assert bs.Plan.load(tmp_path / "plan.json") == plan
 
     def test_a_plan_that_cannot_be_written(self, engine, heads, tmp_path):
         plan = engine.warm_up(batch=1, widths=[3, 3, 3], head=heads, repeats=1)
