@@ -45,6 +45,37 @@ def add_norm(
     tl.store(normed + here, result.to(normed.dtype.element_ty), mask=inside)
 
 
+@triton.jit
+def _with_one_more(q, k, v, peak, mass, sums):
+    """An online softmax behind one more key and value, in float32: its peak, mass and sums.
+
+    Queries q, keys k, values v and sums are [_, D], one row per beam and head; peak and mass are
+    [_]. q is scaled for powers of two. The sums of the values are not yet divided by the mass.
+    """
+    score = tl.sum(q * k.to(tl.float32), 1)
+    higher = tl.maximum(peak, score)
+    fade, weight = tl.exp2(peak - higher), tl.exp2(score - higher)
+    return (
+        higher,
+        mass * fade + weight,
+        sums * fade[:, None] + v.to(tl.float32) * weight[:, None],
+    )
+
+
+@triton.jit
+def _with_context(
+    q, peak, mass, sums, keys, values, shared, inside, KEY_STRIDE,
+    C: tl.constexpr, D: tl.constexpr,
+):  # fmt: skip
+    """The same behind the C keys and values of a context, from ``shared`` [_] on: mass and sums."""
+    for c in tl.static_range(C):
+        there = (shared + c * KEY_STRIDE)[:, None] + tl.arange(0, D)[None, :]
+        k = tl.load(keys + there, mask=inside, other=0.0)
+        v = tl.load(values + there, mask=inside, other=0.0)
+        peak, mass, sums = _with_one_more(q, k, v, peak, mass, sums)
+    return mass, sums
+
+
 @triton.jit(do_not_specialize=["N"])
 def open_attention(
     product, mixed, N, scale,
@@ -69,14 +100,9 @@ def open_attention(
         mass = tl.full([ROWS * H], 1.0, tl.float32)
         for j in tl.static_range(m):
             there = (r * M + j)[:, None] * (3 * E) + at
-            k = tl.load(product + there + E, mask=inside, other=0.0).to(tl.float32)
-            v = tl.load(product + there + 2 * E, mask=inside, other=0.0).to(tl.float32)
-            score = tl.sum(q * k, 1)
-            higher = tl.maximum(peak, score)
-            fade, weight = tl.exp2(peak - higher), tl.exp2(score - higher)
-            mass = mass * fade + weight
-            sums = sums * fade[:, None] + v * weight[:, None]
-            peak = higher
+            k = tl.load(product + there + E, mask=inside, other=0.0)
+            v = tl.load(product + there + 2 * E, mask=inside, other=0.0)
+            peak, mass, sums = _with_one_more(q, k, v, peak, mass, sums)
         result = (sums / mass[:, None]).to(mixed.dtype.element_ty)
         tl.store(mixed + (r * M + m)[:, None] * E + at, result, mask=inside)
 
@@ -119,23 +145,11 @@ def first_attention(
         there = row[:, None] * (3 * E) + at
         k = tl.load(products + there + E, mask=inside, other=0.0)
         v = tl.load(products + there + 2 * E, mask=inside, other=0.0)
-        score = tl.sum(q * k.to(tl.float32), 1)
-        higher = tl.maximum(peak, score)
-        fade, weight = tl.exp2(peak - higher), tl.exp2(score - higher)
-        mass = mass * fade + weight
-        sums = sums * fade[:, None] + v.to(tl.float32) * weight[:, None]
-        peak = higher
+        peak, mass, sums = _with_one_more(q, k, v, peak, mass, sums)
     shared = request * BATCH_STRIDE + head * HEAD_STRIDE
-    for c in tl.static_range(C):
-        there = (shared + c * KEY_STRIDE)[:, None] + tl.arange(0, D)[None, :]
-        k = tl.load(context_keys + there, mask=inside, other=0.0)
-        v = tl.load(context_values + there, mask=inside, other=0.0)
-        score = tl.sum(q * k.to(tl.float32), 1)
-        higher = tl.maximum(peak, score)
-        fade, weight = tl.exp2(peak - higher), tl.exp2(score - higher)
-        mass = mass * fade + weight
-        sums = sums * fade[:, None] + v.to(tl.float32) * weight[:, None]
-        peak = higher
+    mass, sums = _with_context(
+        q, peak, mass, sums, context_keys, context_values, shared, inside, KEY_STRIDE, C, D
+    )
     result = (sums / mass[:, None]).to(mixed.dtype.element_ty)
     tl.store(mixed + r[:, None] * E + at, result, mask=inside)
 
@@ -184,22 +198,10 @@ def spell_attention(
         if not LAST:
             tl.store(own + mine + j * 2 * E, k, mask=inside)
             tl.store(own + mine + j * 2 * E + E, v, mask=inside)
-        score = tl.sum(q * k.to(tl.float32), 1)
-        higher = tl.maximum(peak, score)
-        fade, weight = tl.exp2(peak - higher), tl.exp2(score - higher)
-        mass = mass * fade + weight
-        sums = sums * fade[:, None] + v.to(tl.float32) * weight[:, None]
-        peak = higher
+        peak, mass, sums = _with_one_more(q, k, v, peak, mass, sums)
     shared = request * BATCH_STRIDE + head * HEAD_STRIDE
-    for c in tl.static_range(C):
-        there = (shared + c * KEY_STRIDE)[:, None] + tl.arange(0, D)[None, :]
-        k = tl.load(context_keys + there, mask=inside, other=0.0)
-        v = tl.load(context_values + there, mask=inside, other=0.0)
-        score = tl.sum(q * k.to(tl.float32), 1)
-        higher = tl.maximum(peak, score)
-        fade, weight = tl.exp2(peak - higher), tl.exp2(score - higher)
-        mass = mass * fade + weight
-        sums = sums * fade[:, None] + v.to(tl.float32) * weight[:, None]
-        peak = higher
+    mass, sums = _with_context(
+        q, peak, mass, sums, context_keys, context_values, shared, inside, KEY_STRIDE, C, D
+    )
     result = (sums / mass[:, None]).to(mixed.dtype.element_ty)
     tl.store(mixed + r[:, None] * E + at, result, mask=inside)
