@@ -4,6 +4,7 @@ from importlib.util import find_spec
 
 import pytest
 
+import beamsieve as bs
 from beamsieve.errors import BackendError
 from beamsieve_backends.cupy_raw import CupyBackend
 
@@ -33,3 +34,15 @@ def test_an_unknown_option(options, sentence):
 def test_another_kind_of_device():
     with pytest.raises(BackendError, match="not on 'cpu'"):
         CupyBackend("cpu")
+
+
+def test_an_index_for_which_there_is_no_room_is_told_what_is_free(backend, monkeypatch):
+    index = bs.Index.build(bs.Catalog.from_arrays([[0, 1], [1, 0]], codebooks=2))
+
+    def no_room(index):
+        raise MemoryError("no")
+
+    monkeypatch.setattr(backend, "load", no_room)
+    monkeypatch.setattr(backend._device, "free_bytes", lambda: 12_345, raising=False)
+    with pytest.raises(BackendError, match="12,345 bytes are free"):
+        bs.Engine(index, backend=backend)

@@ -286,6 +286,12 @@ class CupyBackend(Backend):
         with self._device.active():
             self._device.synchronize()
 
+    def free_bytes(self) -> int | None:
+        """What the driver has left, and what CuPy holds in reserve."""
+        with self._device.active():
+            free: int = self._device.free_bytes()
+            return free
+
     def device_bytes(self, tables: DeviceTables) -> int:
         """Bytes that ``load`` put on the device."""
         return tables.nbytes

@@ -305,6 +305,11 @@ class CudaDevice:
         """Memory for ``multiply``; one stream at a time may use it."""
         return cupy.empty(WORKSPACE_BYTES, np.uint8)
 
+    def free_bytes(self) -> int:
+        """What the driver has left, and what CuPy holds in reserve."""
+        free, _ = cupy.cuda.runtime.memGetInfo()
+        return int(free) + int(cupy.get_default_memory_pool().free_bytes())
+
     def synchronize(self) -> None:
         """Wait for everything on the current stream."""
         cupy.cuda.get_current_stream().synchronize()

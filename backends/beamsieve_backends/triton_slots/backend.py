@@ -125,6 +125,10 @@ class TritonBackend(Backend):
         tables = load_tables(index, self._device)
         return TritonTables(index, tables, DeviceTargeting(index, self._device), self._halves)
 
+    def free_bytes(self) -> int | None:
+        """As the torch backend counts them, whose allocator this one shares."""
+        return self._halves.free_bytes()
+
     def device_bytes(self, tables: TritonTables) -> int:
         """Bytes of all tables on the device."""
         return tables.nbytes
