@@ -71,6 +71,34 @@ def _gone_before(deleted: Any, rank: Any) -> Any:
     return low
 
 
+@part
+def _begin(deleted: Any, inserted: Any, first: Any) -> Any:
+    """For the entry ``first`` of what comes out: the next insertion, the next deletion, and the old
+    place to go on from.
+    """
+    put = first_not_before(inserted, first)
+    gone = _gone_before(deleted, first - put)
+    return put, gone, first - put + gone
+
+
+@part
+def _stretch(
+    deleted: Any, inserted: Any, put: Any, gone: Any, source: Any, new: Any, last: Any
+) -> Any:
+    """Pass by what is deleted at ``source``: the next deletion, the old place to go on from, and
+    how many entries stay side by side from there.
+    """
+    while gone < len(deleted) and deleted[gone] <= source:
+        source += deleted[gone] == source
+        gone += 1
+    count = last - new
+    if put < len(inserted):
+        count = min(count, inserted[put] - new)
+    if gone < len(deleted):
+        count = min(count, deleted[gone] - source)
+    return gone, source, count
+
+
 @loop(void, given(int64), given(int64), boolean, written(int64))
 def ranks(members: Any, values: Any, right: Any, out: Any) -> None:
     """How many of ascending ``members`` lie below each of ``values``; ``right`` counts equal ones.
@@ -90,7 +118,7 @@ def ranks(members: Any, values: Any, right: Any, out: Any) -> None:
 
 
 @loop(
-    int64,
+    void,
     given(uint64),
     uint64,
     int64,
@@ -111,7 +139,7 @@ def splice(
     out: Any,
     first: Any,
     last: Any,
-) -> Any:
+) -> None:
     """Write the entries ``first : last`` of a stream as it is afterwards.
 
     Args:
@@ -124,13 +152,9 @@ def splice(
         out: the stream afterwards; the words of these entries are written.
         first: a multiple of 64, so that it begins a word.
         last: likewise, or the number of entries.
-
-    Returns:
-        The word behind the last one written.
     """
-    put = first_not_before(inserted, first)
-    gone = _gone_before(deleted, first - put)
-    source, new = first - put + gone, first
+    put, gone, source = _begin(deleted, inserted, first)
+    new = first
     word, held, filled = (first * bits) >> 6, _NONE, np.int64(0)
     while new < last:
         if put < len(inserted) and inserted[put] <= new:
@@ -145,14 +169,7 @@ def splice(
             put += 1
             new += 1
             continue
-        while gone < len(deleted) and deleted[gone] <= source:
-            source += deleted[gone] == source
-            gone += 1
-        count = last - new
-        if put < len(inserted):
-            count = min(count, inserted[put] - new)
-        if gone < len(deleted):
-            count = min(count, deleted[gone] - source)
+        gone, source, count = _stretch(deleted, inserted, put, gone, source, new, last)
         place, left = source * bits, count * bits
         source += count
         new += count
@@ -187,12 +204,10 @@ def splice(
             held, filled = read(words, tail, place) & _low_bits(left), left
     if filled > 0:
         out[word] = held
-        word += 1
-    return word
 
 
 @loop(
-    int64,
+    void,
     given(int64),
     given(int64),
     given(int64),
@@ -209,8 +224,8 @@ def change(
     out: Any,
     first: Any,
     last: Any,
-) -> Any:
-    """Write the entries ``first : last`` of an array as it is afterwards; how many were inserted.
+) -> None:
+    """Write the entries ``first : last`` of an array as it is afterwards.
 
     Args:
         old: before.
@@ -221,26 +236,16 @@ def change(
         first: the first new place to write.
         last: the one behind the last.
     """
-    put = first_not_before(inserted, first)
-    before = put
-    gone = _gone_before(deleted, first - put)
-    source, new = first - put + gone, first
+    put, gone, source = _begin(deleted, inserted, first)
+    new = first
     while new < last:
         if put < len(inserted) and inserted[put] <= new:
             out[new] = values[put]
             put += 1
             new += 1
             continue
-        while gone < len(deleted) and deleted[gone] <= source:
-            source += deleted[gone] == source
-            gone += 1
-        count = last - new
-        if put < len(inserted):
-            count = min(count, inserted[put] - new)
-        if gone < len(deleted):
-            count = min(count, deleted[gone] - source)
+        gone, source, count = _stretch(deleted, inserted, put, gone, source, new, last)
         for step in range(count):
             out[new + step] = old[source + step]
         source += count
         new += count
-    return put - before

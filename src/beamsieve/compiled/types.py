@@ -18,14 +18,14 @@ _OPTIONS: dict[str, Any] = {"_nrt": False}
 Numba counts them in every turn, atomically, which would be most of the work."""
 
 
-def given(kind: Any, dimensions: int = 1) -> Any:
-    """A contiguous array that is only read."""
-    return types.Array(kind, dimensions, "C", readonly=True, aligned=False)
+def given(kind: Any) -> Any:
+    """A contiguous array [n] that is only read."""
+    return types.Array(kind, 1, "C", readonly=True, aligned=False)
 
 
-def written(kind: Any, dimensions: int = 1) -> Any:
-    """A contiguous array that is written, or read and written."""
-    return types.Array(kind, dimensions, "C")
+def written(kind: Any) -> Any:
+    """A contiguous array [n] that is written, or read and written."""
+    return types.Array(kind, 1, "C")
 
 
 def loop(result: Any, *arguments: Any) -> Callable[[Any], Any]:
