@@ -141,17 +141,17 @@ def test_vectors_are_read_from_numpy_and_parquet(tmp_path):
     np.save(tmp_path / "v.npy", points)
     np.savez(tmp_path / "v.npz", vectors=points, items=np.array(names))
     table = pa.table({"item": names, "vector": [point.tolist() for point in points]})
-    pa.parquet.write_table(table, tmp_path / "v.parquet")  # pyright: ignore[reportAttributeAccessIssue]
+    pyarrow.parquet.write_table(table, tmp_path / "v.parquet")
     for name, items in (("v.npy", list(range(400))), ("v.npz", names), ("v.parquet", names)):
         found = read_vectors(tmp_path / name)
         assert found.items.to_pylist() == items
         assert np.array_equal(found.vectors, points)
     ragged = pa.table({"item": ["a", "b"], "vector": [[1.0], [1.0, 2.0]]})
-    pa.parquet.write_table(ragged, tmp_path / "ragged.parquet")  # pyright: ignore[reportAttributeAccessIssue]
+    pyarrow.parquet.write_table(ragged, tmp_path / "ragged.parquet")
     with pytest.raises(InputError, match="2 lengths"):
         read_vectors(tmp_path / "ragged.parquet")
     texts = pa.table({"item": ["a", "b"], "vector": ["x", "y"]})
-    pa.parquet.write_table(texts, tmp_path / "texts.parquet")  # pyright: ignore[reportAttributeAccessIssue]
+    pyarrow.parquet.write_table(texts, tmp_path / "texts.parquet")
     with pytest.raises(InputError, match="holds string, not lists of numbers"):
         read_vectors(tmp_path / "texts.parquet")
     for name, content in (("b.npy", b"nothing"), ("b.npy", b""), ("b.npz", b"PK\x03\x04junk")):

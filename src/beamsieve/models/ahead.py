@@ -161,7 +161,7 @@ def save_concepts(concepts: Concepts, path: str | Path) -> None:
     table = pa.table(columns).replace_schema_metadata({FORMAT: json.dumps(text)})
     try:
         with written_aside(path) as aside:
-            pa.parquet.write_table(table, aside)  # pyright: ignore[reportAttributeAccessIssue]
+            pyarrow.parquet.write_table(table, aside)
     except OSError as error:
         raise CheckpointError(f"{path} cannot be written: {error}.") from error
 
@@ -179,7 +179,7 @@ def load_concepts(path: str | Path) -> Concepts:
             _reading(tensors), metadata["users"], metadata["model"], metadata["catalog"]
         )
     try:
-        table = pa.parquet.read_table(path)  # pyright: ignore[reportAttributeAccessIssue]
+        table = pyarrow.parquet.read_table(path)
         described = (table.schema.metadata or {}).get(FORMAT.encode())
         if described is None:
             raise CheckpointError(

@@ -68,7 +68,7 @@ def read_vectors(
         return _from_numpy(path)
     if path.suffix == ".parquet":
         try:
-            names = pa.parquet.read_schema(path).names  # pyright: ignore[reportAttributeAccessIssue]
+            names = pyarrow.parquet.read_schema(path).names
         except (pa.ArrowException, OSError) as error:
             raise InputError(f"{path} cannot be read as parquet: {error}") from error
         vector = next((name for name in VECTOR_COLUMNS if name in names), None)
@@ -81,7 +81,7 @@ def write_catalog(path: Path, items: pa.Array, tokens: Tokens) -> None:
     """Write a Parquet catalog: ``item`` and ``sid``, one row per path."""
     flat = pa.array(tokens.sids.ravel())
     sids = pa.FixedSizeListArray.from_arrays(flat, tokens.sids.shape[1]).cast(pa.list_(pa.int64()))
-    pa.parquet.write_table(  # pyright: ignore[reportAttributeAccessIssue]
+    pyarrow.parquet.write_table(
         pa.table({"item": items.take(pa.array(tokens.items)), "sid": sids}), path
     )
 
@@ -105,7 +105,7 @@ def _from_parquet(path: Path, vector: str, names: list[str]) -> ItemVectors:
     if item is None:
         raise InputError(f"{path} has no column 'item' (or 'item_id'); it has {', '.join(names)}.")
     try:
-        table = pa.parquet.read_table(path, columns=[item, vector])  # pyright: ignore[reportAttributeAccessIssue]
+        table = pyarrow.parquet.read_table(path, columns=[item, vector])
     except (pa.ArrowException, OSError) as error:
         raise InputError(f"{path} cannot be read as parquet: {error}") from error
     column = table[vector].combine_chunks()
