@@ -216,10 +216,9 @@ class CupyBackend(Backend):
     def projections_for(
         self, beams: Beams, inputs: StepInputs, normalize: Normalize
     ) -> tuple[Projection, ...]:
-        """The fused one only where one of its kernels takes the step."""
+        """The fused one only where its kernel takes the step."""
         known = super().projections_for(beams, inputs, normalize)
-        possible = inputs.hidden is not None and fused.takes(inputs, normalize)
-        if possible and fused.serves(self._table(beams), beams.width, inputs.width):
+        if fused.takes(self._table(beams), beams.width, inputs, normalize):
             return known
         return tuple(each for each in known if each != "fused")
 

@@ -47,8 +47,8 @@ def staged_for(table: DeviceTable, beams: int, blocks: int) -> int:
     return max(32, bound)
 
 
-def serves(table: DeviceTable, beams: int, width: int) -> bool:
-    """Whether fused_rows can take this step, whatever the batch."""
+def _fits(table: DeviceTable, beams: int, width: int) -> bool:
+    """Whether a block can hold its share of a request."""
     if not 2 <= beams <= FEWEST_BLOCKS * WARPS * 32 or width > MOST_WIDTH:
         return False
     if staged_for(table, beams, FEWEST_BLOCKS) > MOST_STAGED:
@@ -68,9 +68,10 @@ def shared_bytes(table: DeviceTable, beams: int, width: int, blocks: int) -> int
     return shared + 4 * max(WARPS * WARP_ROOM, staged, 6 * width) + 4 * WARPS * WARP_ROOM + 16
 
 
-def takes(inputs: StepInputs, normalize: Normalize) -> bool:
-    """Whether what the step is asked for leaves one launch possible, whatever its size."""
-    return normalize != "all" and inputs.bonus is None and inputs.nudge is None
+def takes(table: DeviceTable, beams: int, inputs: StepInputs, normalize: Normalize) -> bool:
+    """Whether fused_rows can take this step of so many beams, whatever the batch."""
+    possible = inputs.hidden is not None and inputs.bonus is None and inputs.nudge is None
+    return possible and normalize != "all" and _fits(table, beams, inputs.width)
 
 
 def launch(device: Any, table: DeviceTable, fields: dict[str, Any], batch: int, dtype: str) -> None:

@@ -154,13 +154,8 @@ class StepCall:
 
     def _fused(self) -> bool:
         """Whether the plan wants one launch and the step leaves it possible."""
-        inputs = self.inputs
-        return (
-            inputs.projection == "fused"
-            and inputs.hidden is not None
-            and fused.takes(inputs, self.normalize)
-            and fused.serves(self.table, self.shape.M, self.shape.W)
-        )
+        wanted = self.inputs.projection == "fused"
+        return wanted and fused.takes(self.table, self.shape.M, self.inputs, self.normalize)
 
     def _selective(self) -> bool:
         """Whether to score the valid tokens only; the plan's word counts where there is one."""
