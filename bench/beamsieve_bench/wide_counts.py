@@ -14,7 +14,7 @@ import argparse
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from beamsieve.models.wide.own import OwnKind
+from beamsieve.models.wide.own import LOOKING_UP, OwnKind
 from beamsieve_bench.wide_workload import GRACE, WideWorkload
 
 BYTES = 2
@@ -57,7 +57,7 @@ def passes(
     workload: WideWorkload, widths: Sequence[int], own: OwnKind = "in_place", *, pairs: bool = True
 ) -> list[Pass]:
     """What a decode runs through its layers; ``in_place`` looks up, the other kinds do not."""
-    batch, tabled = workload.batch, own in ("in_place", "plain")
+    batch, tabled = workload.batch, own in LOOKING_UP
     together = tabled and widths[0] >= workload.codebooks[0]
     found = [Pass(batch * (1 + workload.codebooks[0]), 2, 0, True)] if together else []
     before = sum(one.rows for one in found)
@@ -74,7 +74,7 @@ def counts(
 ) -> dict[str, Count]:
     """By kind of kernel."""
     c = workload.config
-    d, wide, feed, tabled = c.width, c.inner, c.feed, own in ("in_place", "plain")
+    d, wide, feed, tabled = c.width, c.inner, c.feed, own in LOOKING_UP
     found: dict[str, Count] = {}
 
     def product(name: str, rows: int, inner: int, outer: int, *, added: bool = False) -> None:

@@ -100,6 +100,9 @@ def test_what_was_taken_is_said_and_what_cannot_run_is_refused(engine):
     for allowed, said in [(13_440, "two tokens: 35 pairs"), (13_439, "one token: pairs would")]:
         some = WideDecoder(model, engine, WIDTHS, 7, table_bytes=allowed)
         assert some.taken.opened.startswith(said)
+    made = WideDecoder(model, engine, WIDTHS, 7, own="generic", table_bytes=13_440)
+    assert made.weights.pairs is None  # nothing would read them
+    assert made.taken.opened == "nothing: own is 'generic', which makes every product"
     with pytest.raises(InputError, match="table_bytes must be at least 1, not -1"):
         WideDecoder(model, engine, WIDTHS, 7, table_bytes=-1)
     with pytest.raises(InputError, match="attention is 'triton', but Triton"):

@@ -15,6 +15,7 @@ from beamsieve.errors import InputError
 from beamsieve.models.wide.launch import why_not
 from beamsieve.models.wide.model import Wide
 from beamsieve.models.wide.opened import PAIR_BYTES, pair_bytes
+from beamsieve.models.wide.own import LOOKING_UP, OwnKind
 from beamsieve.models.wide.products import ProductKind
 from beamsieve.models.wide.scorer import ContextChoice, OwnChoice, WideScorer
 from beamsieve.models.wide.weights import WideWeights, weights_of
@@ -37,7 +38,8 @@ class Taken:
         graph: whether searches are CUDA graphs, and why not.
         own: the way of self-attention, and why.
         context: the way of cross-attention, and the milliseconds of each that was measured.
-        opened: behind how many tokens the first layer up to its cross-attention is looked up.
+        opened: behind how many tokens the first layer up to its cross-attention is looked up, and
+            why no more.
     """
 
     attention: str
@@ -70,7 +72,8 @@ class WideDecoder:
         context: as in ``WideScorer``.
         table_bytes: what the table of all pairs of first tokens may take of the device's memory
             (``opened``): 0 for none; None for 2 GiB with kernels on a GPU and none elsewhere, where
-            it takes longer to make than it saves soon. A table that would take more is left out.
+            it takes longer to make than it saves soon. A table that would take more is left out, as
+            is one that the way of self-attention would not read.
         sizes: numbers of requests, ascending.
 
     Raises:
@@ -115,6 +118,8 @@ class WideDecoder:
             table_bytes = PAIR_BYTES if kernels and device.type == "cuda" else 0
         elif table_bytes != 0:
             table_bytes = whole_number(table_bytes, "table_bytes")
+        if own not in ("auto", *LOOKING_UP):
+            table_bytes = 0
         self.weights = weights_of(
             model.to(device).eval(), dtype, products=products, kernels=kernels,
             table_bytes=table_bytes,
@@ -128,7 +133,7 @@ class WideDecoder:
             graphs,
             first.taken.get("own", own),
             first.taken.get("context", context),
-            _opened(self.weights, table_bytes),
+            _opened(self.weights, table_bytes, first.own),
         )
 
     def search(
@@ -219,8 +224,10 @@ class _OneSearch:
         self._lock.release()
 
 
-def _opened(weights: WideWeights, allowed: int) -> str:
+def _opened(weights: WideWeights, allowed: int, own: OwnKind) -> str:
     """What is looked up of the first layer, and why no more."""
+    if own not in LOOKING_UP:
+        return f"nothing: own is {own!r}, which makes every product"
     config, books = weights.config, weights.codebooks
     needed = pair_bytes(books, config.width, config.inner, weights.dtype) / 2**30
     if weights.pairs is not None:

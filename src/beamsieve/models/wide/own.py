@@ -27,6 +27,8 @@ from beamsieve.models.wide.weights import WideWeights
 
 OwnKind = Literal["generic", "coalesced", "fused", "paged", "in_place", "plain"]
 OWN_KINDS: tuple[OwnKind, ...] = get_args(OwnKind)
+LOOKING_UP: tuple[OwnKind, ...] = ("in_place", "plain")
+"""Those that look up what the first layer says (``opened``)."""
 
 
 class OwnAttention(ABC):
@@ -295,6 +297,6 @@ def own_attention(
     """The way of that name; ``all_first`` requests begin with all first tokens where it can."""
     if kind == "paged":
         return PagedOwn(weights, capacity)
-    if kind in ("in_place", "plain"):
+    if kind in LOOKING_UP:
         return InPlaceOwn(weights, capacity, kind, all_first)
     return DenseOwn(weights, capacity, kind)
