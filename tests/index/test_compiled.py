@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -61,7 +62,9 @@ class TestStreams:
             made = []
             for compiled in (True, False):
                 out = np.full(-(-merge.size * bits // 64) + 2, 7, np.uint64)
-                for job in splice_jobs(source, bits, merge, values, out, compiled):
+                for job in splice_jobs(
+                    source, bits, replace(merge, compiled=compiled), values, out
+                ):
                     job()
                 made.append(out)
             np.testing.assert_array_equal(made[0], made[1])

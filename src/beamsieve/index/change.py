@@ -34,7 +34,6 @@ class ChangedTable:
         change: of its entries.
         before: of the entries of the table above; None for the first table.
         layout: forces the layout; None takes the smaller one.
-        compiled: whether to work in compiled loops.
 
     Attributes:
         table: once :meth:`steps` has ended.
@@ -48,9 +47,7 @@ class ChangedTable:
         change: LevelChange,
         before: Merge | None,
         layout: Layout | None,
-        compiled: bool = False,
     ) -> None:
-        self._compiled = compiled
         self._reader, self._change, self._before = reader, change, before
         self._old = reader.table
         self._rows = 1 if before is None else before.size
@@ -80,10 +77,12 @@ class ChangedTable:
         if starts is None:
             bits = np.empty(bit_words(self._rows, self._entries, 0), np.uint64)
             old_bits, merge = self._reader.start_bits(), self._change.merge
-            more = splice_jobs(old_bits, 1, merge, None, bits, self._compiled)
+            more = splice_jobs(old_bits, 1, merge, None, bits)
             yield jobs + more
             self._set_first(bits)
-            listing = Listing(bits, self._rows, self._entries, self._change.widest, self._compiled)
+            listing = Listing(
+                bits, self._rows, self._entries, self._change.widest, self._reader.compiled
+            )
             yield from listing.steps()
             starts, widest = listing.starts, listing.widest
         else:
@@ -126,12 +125,12 @@ class ChangedTable:
             size = packed_words(self._entries, width)
             words = np.empty(-(-size // 2), np.uint64)
             made = replace(old, packed=words.view(np.uint32)[:size])
-            return made, splice_jobs(old.packed, width, merge, tokens, words, self._compiled)
+            return made, splice_jobs(old.packed, width, merge, tokens, words)
         assert old.tokens is not None
         width = 8 * old.tokens.itemsize
         words = np.empty(-(-self._entries * width // WORD), np.uint64)
         made = replace(old, tokens=words.view(token_dtype(old.vocabulary))[: self._entries])
-        return made, splice_jobs(old.tokens, width, merge, tokens, words, self._compiled)
+        return made, splice_jobs(old.tokens, width, merge, tokens, words)
 
     def _dense(self) -> StepTable:
         """All but its starts."""
@@ -143,7 +142,7 @@ class ChangedTable:
         if before is None:
             bitmap, ranks = old.bitmap.copy(), old.ranks.copy()
         else:
-            left = ~among(lost, before.deleted, self._compiled)
+            left = ~among(lost, before.deleted, self._reader.compiled)
             lost, tokens = before.moved(lost[left]), tokens[left]
             width = old.bitmap.shape[1], old.ranks.shape[1]
             bitmap = before.changed(old.bitmap, np.zeros((len(before.at), width[0]), np.uint64))
@@ -168,14 +167,14 @@ class ChangedTable:
         at, parents = at[front], parents[front]
         parents = parents[parents == reader.rows_of(at)]
         if before is not None:
-            rows = rows[~among(rows, before.deleted, self._compiled)]
+            rows = rows[~among(rows, before.deleted, self._reader.compiled)]
         rows = ascending(np.concatenate([rows, parents]))
         old_first = reader.bounds(rows)[0]
-        stays = ~among(old_first, merge.deleted, self._compiled)
+        stays = ~among(old_first, merge.deleted, self._reader.compiled)
         _clear(bits, merge.moved(old_first[stays]))
         now = rows if before is None else before.moved(rows)
         gone, earlier = (
-            rank(members, places, compiled=self._compiled)
+            rank(members, places, compiled=self._reader.compiled)
             for members, places in ((merge.deleted, old_first), (change.rows, now))
         )
         _set(bits, old_first - gone + earlier)
@@ -190,14 +189,10 @@ def changed_tables(
     readers: list[TableReader],
     changes: list[LevelChange],
     layouts: list[Layout | None],
-    compiled: bool = False,
 ) -> list[ChangedTable]:
     """One per table, from the first on; see :func:`beamsieve.index.merge.changes_of`."""
     above = [None, *(change.merge for change in changes[:-1])]
-    return [
-        ChangedTable(*parts, compiled)
-        for parts in zip(readers, changes, above, layouts, strict=True)
-    ]
+    return [ChangedTable(*parts) for parts in zip(readers, changes, above, layouts, strict=True)]
 
 
 def _set(bits: NDArray[np.uint64], places: Places) -> None:

@@ -43,7 +43,6 @@ class ItemsAfter:
         added: what is added.
         merge: of the pairs.
         pairs: which of the added pairs are new.
-        compiled: whether to work in compiled loops.
 
     Attributes:
         items, titles: by their new numbers, once :meth:`steps` has ended.
@@ -56,10 +55,7 @@ class ItemsAfter:
     titles: pa.Array | None = None
     rules: ItemRules | None = None
 
-    def __init__(
-        self, index: Index, added: Added, merge: Merge, pairs: Places, compiled: bool = False
-    ) -> None:
-        self._compiled = compiled
+    def __init__(self, index: Index, added: Added, merge: Merge, pairs: Places) -> None:
         self._index, self._added, self._merge, self._pairs = index, added, merge, pairs
 
     def steps(self) -> Iterator[list[parallel.Job]]:
@@ -84,13 +80,13 @@ class ItemsAfter:
         plain = titles is None and rules is None and not index.items.are_strings
         if one_pair_each and plain:
             new = added.items.numpy()[added.numbers[pairs]]
-            yield merge.jobs(index.items.numpy(), new, found, self._compiled)
+            yield merge.jobs(index.items.numpy(), new, found)
             self.items = ItemIds.numbered(found)
             return
         held = np.arange(old_count)
         if old_numbers is not None:
             held = old_numbers.astype(np.int64, copy=False)
-        yield merge.jobs(held, numbers, found, self._compiled)
+        yield merge.jobs(held, numbers, found)
         items = found
         if not one_pair_each:
             items, self.leaf_numbers = numbered_by_appearance(items)

@@ -73,7 +73,7 @@ class Merge:
         old: how many entries there were.
         deleted: int64, ascending and distinct; the positions taken out.
         at: int64 [inserted], ascending; the old position in front of which each new one goes.
-        compiled: whether to work in compiled loops.
+        compiled: whether to work in compiled loops, where there are some for the arrays' types.
     """
 
     old: int
@@ -139,13 +139,10 @@ class Merge:
             job()
         return found
 
-    def jobs(
-        self, old: NDArray[Any], new: NDArray[Any], out: NDArray[Any], compiled: bool = False
-    ) -> list[parallel.Job]:
-        """What writes :meth:`changed` to ``out``, in any order; in compiled loops if wanted, where
-        all three are int64 [n].
-        """
-        if compiled:
+    def jobs(self, old: NDArray[Any], new: NDArray[Any], out: NDArray[Any]) -> list[parallel.Job]:
+        """What writes :meth:`changed` to ``out``, in any order."""
+        plain = all(one.dtype == np.int64 and one.ndim == 1 for one in (old, new, out))
+        if self.compiled and plain:
             from beamsieve.compiled.streams import change
 
             changes = (np.ascontiguousarray(old), self.deleted, self.inserted, new, out)

@@ -49,7 +49,6 @@ def splice_jobs(
     merge: Merge,
     values: NDArray[np.integer] | None,
     out: Words,
-    compiled: bool = False,
 ) -> list[parallel.Job]:
     """What makes a stream as it is afterwards; the jobs may be done in any order.
 
@@ -57,12 +56,11 @@ def splice_jobs(
         source: its words, contiguous: entry i is the bits ``i * bits : (i + 1) * bits``, the least
             significant first.
         bits: of an entry, up to 32.
-        merge: what becomes of the entries.
+        merge: what becomes of the entries; also says whether to work in compiled loops.
         values: [inserted]; what the inserted entries hold; None for zeros.
         out: uint64; every word is written, those behind the last entry as zero.
-        compiled: whether in compiled loops.
     """
-    if compiled:
+    if merge.compiled:
         return _compiled_jobs(source, bits, merge, values, out)
     found = merge.runs
     runs = _Runs(

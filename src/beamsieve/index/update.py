@@ -51,7 +51,9 @@ def updated_parts(
     Raises:
         CatalogError: what is to be added does not fit the index, what is to be removed is not
             there, or nothing is left.
-        InputError: an argument cannot be read.
+        InputError: an argument cannot be read; or compiled loops are asked for, but Numba is not
+            installed.
+        BackendError: compiled loops are asked for, but Numba cannot be imported.
     """
     check(index, change)
     loops = compiles(compiled, index.pair_count)
@@ -150,8 +152,8 @@ def _merged(
     behind = place + here
     first = behind if starts is None else starts[behind].astype(np.int64)
     merge = Merge(index.pair_count, removed, first[which[pairs]], loops)
-    items = ItemsAfter(index, added, merge, pairs, loops)
-    tables = changed_tables(readers, changes, forced, loops)
+    items = ItemsAfter(index, added, merge, pairs)
+    tables = changed_tables(readers, changes, forced)
     report("merging", 0, 2)
     parallel.side_by_side([items.steps(), *(table.steps() for table in tables)], threads)
     counts = np.bincount(which[pairs], minlength=len(distinct))
