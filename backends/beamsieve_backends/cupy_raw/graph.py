@@ -11,7 +11,7 @@ import sys
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack
 from dataclasses import replace
-from typing import Any
+from typing import Any, TypeVar
 
 import cupy
 import numpy as np
@@ -20,6 +20,8 @@ from numpy.typing import NDArray
 from beamsieve.errors import BackendError, BeamsieveError
 from beamsieve.interface import Beams, Captured, Search
 from beamsieve_backends.cupy_raw.beams import ARRAYS
+
+Result = TypeVar("Result")
 
 _ALIGNED = 256
 _ADVICE = "make it wait for nothing and read nothing on the host, or leave out graph=True."
@@ -171,11 +173,7 @@ def refuse_in_capture(device: Any) -> None:
 def _trial(stream: Any, loop: Callable[[], Beams]) -> None:
     """Capture once and forget it: a failure here leaves nothing behind in torch's allocator."""
     try:
-        stream.begin_capture()
-        try:
-            loop()
-        finally:
-            stream.end_capture()
+        _taken(stream, loop)
     except BeamsieveError:
         raise
     except RuntimeError as error:
@@ -186,12 +184,7 @@ def _captured(stream: Any, loop: Callable[[], Beams], torch: Any) -> tuple[Any, 
     """The graph, and the beams that it writes."""
     try:
         if torch is None:
-            stream.begin_capture()
-            try:
-                beams = loop()
-            finally:
-                graph = stream.end_capture()
-            return graph, beams
+            return _taken(stream, loop)
         graph = torch.cuda.CUDAGraph()
         graph.capture_begin(capture_error_mode="relaxed")
         try:
@@ -203,6 +196,16 @@ def _captured(stream: Any, loop: Callable[[], Beams], torch: Any) -> tuple[Any, 
         raise
     except RuntimeError as error:
         raise _refusal(error) from error
+
+
+def _taken(stream: Any, work: Callable[[], Result]) -> tuple[Any, Result]:
+    """CuPy's own capture: the graph, and what ``work`` returned."""
+    stream.begin_capture()
+    try:
+        result = work()
+    finally:
+        graph = stream.end_capture()
+    return graph, result
 
 
 def _refusal(error: RuntimeError) -> BackendError:
@@ -223,11 +226,7 @@ def replayed_seconds(device: Any, work: Callable[[], object], replays: int = 5) 
     with stream:
         work()  # memory is taken, and kernels are compiled
         stream.synchronize()
-        stream.begin_capture()
-        try:
-            kept = work()
-        finally:
-            graph = stream.end_capture()
+        graph, kept = _taken(stream, work)
         times = []
         for _ in range(replays):
             begin, end = cupy.cuda.Event(), cupy.cuda.Event()

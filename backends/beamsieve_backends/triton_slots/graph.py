@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import fields, replace
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import torch
@@ -13,6 +13,8 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from beamsieve.errors import BackendError, BeamsieveError
 from beamsieve.interface import Beams, Captured, Search
+
+Result = TypeVar("Result")
 
 _ALIGNED = 256
 _WAITS = {"_local_scalar_dense", "nonzero", "masked_select", "_unique2", "is_nonzero", "equal"}
@@ -84,17 +86,12 @@ class GraphOfSearch(Captured):
         refuse_in_capture()
         stream = torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
         stream.wait_stream(torch.cuda.current_stream(device))
-        graph = torch.cuda.CUDAGraph()
         with torch.cuda.device(device), torch.cuda.stream(stream):
             with _NoWaits():  # type: ignore[no-untyped-call]
                 loop()
             loop()  # once more without the watch, as the capture will run
             try:
-                graph.capture_begin(capture_error_mode="thread_local")
-                try:
-                    beams = loop()
-                finally:
-                    graph.capture_end()
+                graph, beams = _captured(loop)
             except BeamsieveError:
                 raise
             except RuntimeError as error:
@@ -127,20 +124,26 @@ class GraphOfSearch(Captured):
         return beams
 
 
+def _captured(work: Callable[[], Result]) -> tuple[torch.cuda.CUDAGraph, Result]:
+    """What ``work`` does on the current stream as a graph, and what it returned."""
+    graph = torch.cuda.CUDAGraph()
+    graph.capture_begin(capture_error_mode="thread_local")
+    try:
+        result = work()
+    finally:
+        graph.capture_end()
+    return graph, result
+
+
 def replayed_seconds(device: torch.device, work: Callable[[], object], replays: int = 10) -> float:
     """The mean time of ``replays`` replays of ``work``, one after the other, as one CUDA graph."""
     refuse_in_capture()
     stream = torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
     stream.wait_stream(torch.cuda.current_stream(device))
-    graph = torch.cuda.CUDAGraph()
     begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))  # type: ignore[no-untyped-call]
     with torch.cuda.device(device), torch.cuda.stream(stream):
         work()  # compiles what it needs, which a capture could not
-        graph.capture_begin(capture_error_mode="thread_local")
-        try:
-            work()
-        finally:
-            graph.capture_end()
+        graph, _ = _captured(work)
         graph.replay()
         begin.record(stream)
         for _ in range(replays):
