@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from pathlib import Path
 from typing import Any
 
@@ -118,14 +119,17 @@ def test_a_task_that_fails_ends_the_others() -> None:
     def work(task: int) -> None:
         if task == 3:
             raise ValueError("broken")
+        time.sleep(0.001)  # many are still to come when it fails
         done.append(task)
 
     before = threading.active_count()
     with pytest.raises(ValueError, match="broken"):
         parallel.run(work, range(10_000), 2)
+    assert len(done) < 5_000
+    done.clear()
     with pytest.raises(ValueError, match="broken"), parallel.team(2):
         parallel.run(work, range(10_000))
-    assert len(done) < 20_000
+    assert len(done) < 5_000
     assert threading.active_count() == before
 
 
