@@ -1,6 +1,6 @@
 """What generation costs: reading histories and the beam search, for each model of the family.
 
-    python -m beamsieve_bench.generation_time --data letter-beauty --out bench/results/generation
+    python -m beamsieve_bench.generation_time --out bench/results/models/generation
 
 Random weights: the time does not depend on what was learnt. Per model and dtype: reading a batch of
 histories; the beam search (the spelling layers and the engine's step at every level) started kernel

@@ -29,7 +29,8 @@ class TrainingSettings:
         teacher_share: α, the share of every target that a teacher's distribution makes up, where
             there is a teacher.
         from_teacher: whether a model begins with its teacher's weights where it has the same parts
-            (a Deco of a FusedGR: codes, fuser, backbone and, of equal width, heads).
+            (a Deco of a FusedGR: codes, fuser, backbone and, of equal width, heads and the decoder,
+            see ``Deco.begin_with``).
         decay: share of the training at whose end the learning rate falls linearly to 0; of
             ``epochs``, which then has to be how long the training shall be. 0 for no fall.
         validity: weight of what probability costs that no item can have, under the prefixes that
