@@ -5,9 +5,9 @@
 ``--data`` and ``--model`` take several, by commas. ``deco-kd`` needs its teacher, a ``fused-gr`` of
 the same seed, which is trained first. On a GPU all trainings of a command run side by side
 (``beamsieve_bench.fleet``) within ``--seconds``; elsewhere one after the other, each to its own end
-(:func:`beamsieve.models.train`), which keeps the epoch of the least held-out loss, where a fleet keeps
-the last weights of a rate that falls. All models of a data set share their settings but for what
-``TRAINED_WITH`` and ``TRAINED_ON`` say.
+(:func:`beamsieve.models.train`), which keeps the epoch of the least held-out loss, where a fleet
+keeps the last weights of a rate that falls. All models of a data set share their settings but for
+what ``TRAINED_WITH`` and ``TRAINED_ON`` say.
 """
 
 from __future__ import annotations
