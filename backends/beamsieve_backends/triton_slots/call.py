@@ -131,14 +131,10 @@ class Call:
             held: how many numbers a program holds.
         """
         shape = TUNING["finish"]
-        few = shape["direct"] and self.B * cdiv(candidates, 32) <= 2 * PROCESSORS
-        direct = candidates <= 2048 and few
+        direct = self.ranks_all(candidates)
         ranked = candidates if direct else self.W + self.slack
         warps = min(16, max(shape["warps"], held // shape["held_by_warp"]))
-        # All at once: a second round would take as long as the first.
-        at_once = PROCESSORS * (16 // warps)
-        sizes = (own for own in (32, 128, 256) if self.B * cdiv(ranked, own) <= at_once)
-        own = next(sizes, 512)
+        own = self.own_share(ranked, warps)
         return cdiv(ranked, own), {
             "DIRECT": direct,
             "OWN": own,
@@ -147,6 +143,18 @@ class Call:
             "registers": 128 if warps == 8 else None,
             "T_UP": max(8, power_of_two(self.t)),
         }
+
+    def ranks_all(self, candidates: int) -> bool:
+        """Whether about so many candidates are all ranked, without a threshold before."""
+        few = self.B * cdiv(candidates, 32) <= 2 * PROCESSORS
+        return TUNING["finish"]["direct"] and candidates <= 2048 and few
+
+    def own_share(self, ranked: int, warps: int) -> int:
+        """How many of a request's ranked candidates a program writes, so that all programs run at
+        once: a second round would take as long as the first."""
+        at_once = PROCESSORS * (16 // warps)
+        sizes = (own for own in (32, 128, 256) if self.B * cdiv(ranked, own) <= at_once)
+        return next(sizes, 512)
 
     def _new_beams(self) -> NewBeams:
         """All in one piece of memory, so that one copy keeps them."""

@@ -133,15 +133,13 @@ def _finish(
     shape = dict(TUNING["survivors"])
     chunks, warps_by_units = shape.pop("chunks"), shape.pop("warps_by_units")
     chunk = next((size for size in chunks if expected <= size), chunks[-1])
-    few = TUNING["finish"]["direct"] and B * cdiv(expected, 32) <= 2 * PROCESSORS
-    direct = expected <= min(chunk, 2048) and few
+    direct = expected <= chunk and call.ranks_all(expected)
     ranked = expected if direct else W + call.slack
     if expected > chunk:
         # A threshold of units lets a few more slots through than one of slots.
         ranked, shape["warps"] = W + W // 2, warps_by_units
-    # As many programs as run at once, each of which finds the survivors for itself.
-    at_once = PROCESSORS * 16 // shape["warps"]
-    own = next((own for own in (32, 128, 256) if B * cdiv(ranked, own) <= at_once), 512)
+    # Each of these programs finds the survivors for itself.
+    own = call.own_share(ranked, shape["warps"])
     units = call.empty(2, B, M + units_capacity, dtype=torch.int32)
     room = capacity + W + call.slack
     launch(
