@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from beamsieve.errors import BackendError, InputError
 from beamsieve.interface import (
+    Array,
     Backend,
     Beams,
     Candidates,
@@ -312,7 +313,3 @@ def _clear_products(options: dict[str, str]) -> bool:
     if value not in ("on", "off"):
         raise BackendError(f"clear_products is 'on' or 'off', not {value!r}.")
     return value == "on"
-
-
-Array = Any
-"""A ``cupy.ndarray``."""
