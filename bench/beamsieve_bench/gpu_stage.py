@@ -39,6 +39,7 @@ from beamsieve_bench.gpu_check import check_step
 from beamsieve_bench.gpu_others import unconstrained_step
 from beamsieve_bench.gpu_timing import kernel_times, measured_ms
 from beamsieve_bench.gpu_workloads import StepCase, step_case, step_tables
+from beamsieve_bench.stage import DTYPES
 
 TOLERANCE = 1e-5
 PARTS = ("cells", "sweep", "hub", "naive")
@@ -162,10 +163,15 @@ def main() -> None:
     parser.add_argument("--tables", type=Path, help="where tables are kept between runs")
     parser.add_argument("--check", action="store_true", help="only the gates")
     options = parser.parse_args()
-    parts = options.parts.split(",")
-    if unknown := set(parts) - set(PARTS):
-        parser.error(f"--parts: {unknown.pop()!r} is none of {', '.join(PARTS)}")
-    names = [name for name in options.cells.split(",") if name] if "cells" in parts else []
+    parts, dtypes = options.parts.split(","), options.dtypes.split(",")
+    names = options.cells.split(",") if "cells" in parts else []
+    for option, given, known in (
+        ("parts", parts, PARTS),
+        ("cells", names, WORKLOADS),
+        ("dtypes", dtypes, DTYPES),
+    ):
+        if unknown := set(given) - set(known):
+            parser.error(f"--{option}: {unknown.pop()!r} is none of {', '.join(known)}")
     device = torch.device("cuda", torch.cuda.current_device())
     timed = not options.check
     options.out.mkdir(parents=True, exist_ok=True)
@@ -196,10 +202,10 @@ def main() -> None:
                     report({"catalog": name, **row})
         for name, tables in zip(names, _built(names, options.tables), strict=True):
             stage = Stage(tables, device)
-            for dtype in options.dtypes.split(","):
+            for dtype in dtypes:
                 for batch in map(int, options.batches.split(",")):
                     for beams in map(int, options.beams.split(",")):
-                        cell = batch, beams, getattr(torch, dtype), timed
+                        cell = batch, beams, DTYPES[dtype], timed
                         row = stage.measured(*cell, not options.alone, options.profile)
                         report({"case": "stage", "catalog": name, **row})
             del stage
@@ -208,7 +214,9 @@ def main() -> None:
 
 
 def _built(names: list[str], kept: Path | None) -> list[tuple[StepTable, ...]]:
-    with multiprocessing.get_context("spawn").Pool(max(1, len(names))) as pool:
+    if not names:
+        return []
+    with multiprocessing.get_context("spawn").Pool(len(names)) as pool:
         return pool.map(partial(tables_of, kept=kept), [WORKLOADS[name] for name in names])
 
 
