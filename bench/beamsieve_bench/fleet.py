@@ -26,7 +26,7 @@ from beamsieve.models.losses import spelling_loss, training_loss
 from beamsieve.models.model import Model
 from beamsieve.models.sequences import ItemSids, Sequences
 from beamsieve.models.settings import TrainingSettings
-from beamsieve.models.validity import ValidTokens
+from beamsieve.models.validity import charged_by
 from beamsieve_bench.fleet_data import Bucket, buckets, compacted, held_batches, thinned
 
 
@@ -81,10 +81,7 @@ class Trainee:
         empty = np.full((1, everything.shape[1]), -1)
         self.sids = torch.from_numpy(np.concatenate([everything, empty])).to(self.device)
         self.buckets = buckets(learnt, settings.batch, self.device, settings.drop_history)
-        self.valid = None
-        if settings.validity:
-            floor, read = settings.validity_floor, model.reads_targets
-            self.valid = ValidTokens(sids, self.device, floor, targets_are_read=read)
+        self.valid = charged_by(model, sids, settings)
         self.held = held_batches(held, self.sids, model.config.longest)
         parameters = list(model.parameters())
         capturable = {"fused": True, "capturable": True} if self.stream else {}

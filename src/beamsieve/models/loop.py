@@ -22,7 +22,7 @@ from beamsieve.models.progress import Bar
 from beamsieve.models.resuming import Progress
 from beamsieve.models.sequences import ItemSids, Sequences
 from beamsieve.models.settings import Stopped, TrainingSettings
-from beamsieve.models.validity import ValidTokens
+from beamsieve.models.validity import ValidTokens, charged_by
 
 _log = logging.getLogger("beamsieve")
 
@@ -48,16 +48,7 @@ class Run:
         self.optimizer = _optimizer(self.model, settings)
         self.longest = model.config.longest
         self.teacher = None if teacher is None else teacher.to(settings.device).eval()
-        self.valid = (
-            ValidTokens(
-                sids,
-                settings.device,
-                settings.validity_floor,
-                targets_are_read=model.reads_targets,
-            )
-            if settings.validity
-            else None
-        )
+        self.valid = charged_by(model, sids, settings)
         self.unread = 1 if torch.device(settings.device).type == "cpu" else _UNREAD
         self.training, held = hold_out(
             sequences, settings.validation_share, settings.seed, self.longest

@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
@@ -25,6 +26,10 @@ from torch.nn import functional as F  # noqa: N812 - as torch's own documentatio
 
 from beamsieve.models.batches import Batch
 from beamsieve.models.sequences import ItemSids
+
+if TYPE_CHECKING:
+    from beamsieve.models.model import Model
+    from beamsieve.models.settings import TrainingSettings
 
 _EVERY = 4
 """One in so many of a batch's histories is read again."""
@@ -152,3 +157,12 @@ class ValidTokens:
             row = torch.searchsorted(self._edges[level], edge)
             row = row.clamp(max=len(self._edges[level]) - 1)  # of no item, whose share is 1
         return found
+
+
+def charged_by(model: Model, sids: ItemSids, settings: TrainingSettings) -> ValidTokens | None:
+    """What a training of ``model`` is charged by; None where ``settings`` charge nothing."""
+    if not settings.validity:
+        return None
+    return ValidTokens(
+        sids, settings.device, settings.validity_floor, targets_are_read=model.reads_targets
+    )
