@@ -200,8 +200,21 @@ class TestUpdates:
             try:
                 index = Index.load(tmp_path / "b.index", mmap=False, verify=False)
                 index.update(add, np.arange(0, 5000, 50), on_missing="skip", compiled=True)
-            except (IndexFileError, ValueError, IndexError, OverflowError):
+            except IndexFileError:
                 continue
+
+    @pytest.mark.parametrize("compiled", [True, False])
+    def test_what_fails_on_a_sound_index_is_not_called_damage(self, compiled):
+        draw = np.random.default_rng(0)
+        rows = random_rows(draw, 5000, [40, 300, 300])
+        for layout in ("dense", "sparse"):
+            index = Index.build(Catalog.from_arrays(rows, codebooks=300), layout=layout)
+
+            def progress(what: str, done: int, total: int) -> None:
+                raise IndexError("mine")
+
+            with pytest.raises(IndexError, match="mine"):
+                index.update(remove=[1], compiled=compiled, progress=progress)
 
 
 class TestChoice:

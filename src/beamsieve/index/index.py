@@ -11,10 +11,10 @@ from numpy.typing import ArrayLike, NDArray
 
 from beamsieve import parallel
 from beamsieve.catalog.validate import Progress
-from beamsieve.errors import InputError
+from beamsieve.errors import BeamsieveError, InputError
 from beamsieve.index.build import LayoutChoice, build_parts
 from beamsieve.index.lookups import Lookups
-from beamsieve.index.parts import IndexParts, fingerprints
+from beamsieve.index.parts import IndexParts, fingerprints, refuse_damaged
 from beamsieve.index.removals import Change, OnMissing
 from beamsieve.index.statistics import statistics
 from beamsieve.index.storage import host_arrays, load_index, save_index
@@ -144,10 +144,18 @@ class Index(Lookups):
             InputError: an argument cannot be read; or compiled loops are asked for, but Numba is
                 not installed.
             BackendError: compiled loops are asked for, but Numba cannot be imported.
+            IndexFileError: this index was loaded from a damaged file, which shows now; not all
+                damage does.
         """
         change = Change(add, remove, remove_sids, on_missing)
         with parallel.team(threads):
-            return Index(*updated_parts(self, change, layout, threads, progress, compiled))
+            try:
+                return Index(*updated_parts(self, change, layout, threads, progress, compiled))
+            except BeamsieveError:
+                raise
+            except (IndexError, ValueError, OverflowError, MemoryError):
+                refuse_damaged(self.parts, (self.fingerprint, self.sid_fingerprint), threads)
+                raise
 
     def save(self, path: str | Path, progress: Progress | None = None) -> None:
         """Write the index to a safetensors file; never leaves half a file under that name.

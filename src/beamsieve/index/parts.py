@@ -13,8 +13,9 @@ from numpy.typing import NDArray
 
 from beamsieve import parallel
 from beamsieve.catalog.items import ItemIds
-from beamsieve.index.encode import bit_words, start_bits
-from beamsieve.index.layouts import dense_bitmap
+from beamsieve.errors import IndexFileError
+from beamsieve.index.encode import bit_words, encode_starts, start_bits
+from beamsieve.index.layouts import dense_bitmap, dense_ranks
 from beamsieve.index.starts import RowStarts, starts_dtype
 from beamsieve.index.tables import StepTable, best_layout, token_candidates
 from beamsieve.index.tokens import pack_tokens, packed_words
@@ -80,6 +81,31 @@ def fingerprints(parts: IndexParts, threads: int | None = None) -> tuple[str, st
     sids = digest.hexdigest()
     digest.update(b"".join(hashes[len(levels) :]))
     return digest.hexdigest(), sids
+
+
+def refuse_damaged(parts: IndexParts, prints: tuple[str, str], threads: int | None = None) -> None:
+    """Refuse an index whose arrays are not those that its fingerprints are of.
+
+    Raises:
+        IndexFileError: they are others.
+    """
+    try:
+        sound = all(map(_agrees, parts.tables)) and fingerprints(parts, threads) == prints
+    except (IndexError, ValueError, OverflowError):
+        sound = False
+    if not sound:
+        raise IndexFileError(
+            "The index is damaged: its arrays do not fit each other or its fingerprint; load it "
+            "with verify=True, copy it again or build it again."
+        )
+
+
+def _agrees(table: StepTable) -> bool:
+    """Whether what a table holds for look-ups alone, which is not hashed, fits the rest of it."""
+    made = encode_starts(table.plain_starts(), table.starts.name).arrays
+    if table.bitmap is not None:
+        made["ranks"] = dense_ranks(table.vocabulary, table.bitmap)
+    return all(np.array_equal(array, table.arrays[name]) for name, array in made.items())
 
 
 def _plain_form(table: StepTable) -> list[Any]:
