@@ -90,6 +90,20 @@ class TestStreams:
             change(old, *changes, new, found, first, first + 1)
         np.testing.assert_array_equal(found, merge.changed(old, new))
 
+    def test_nothing_outside_is_read_where_changes_make_no_sense(self):
+        from beamsieve.compiled.streams import change
+
+        outside = np.full(100, -7)
+        around = np.concatenate([outside, np.arange(100), outside])
+        old, none = around[100:200], np.zeros(0, np.int64)
+        for deleted in (none, np.array([-5, -5, -5])):
+            out = np.full(150, -1)
+            change(old, deleted, none, none, out, 0, 150)
+            assert -7 not in out
+        out = np.full(150, -1)
+        change(old, none, np.array([-3, -2, 500]), np.arange(3), out, 1, 150)
+        assert -7 not in out
+
 
 class TestLookups:
     def test_ranks_are_counted_in_any_order(self):

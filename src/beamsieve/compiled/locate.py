@@ -147,7 +147,7 @@ def find(
             continue
         if dense:
             cell = token >> 6
-            if row < 0 or (row + 1) * width > len(words):
+            if row < 0 or (row + 1) * width > len(words) or (row + 1) * groups > len(ranks):
                 continue
             first = cell // group
             before = np.int64(ranks[row * groups + first])

@@ -78,7 +78,7 @@ def _begin(deleted: Any, inserted: Any, first: Any) -> Any:
     """
     put = first_not_before(inserted, first)
     gone = _gone_before(deleted, first - put)
-    return put, gone, first - put + gone
+    return put, gone, max(np.int64(0), first - put + gone)
 
 
 @part
@@ -245,7 +245,7 @@ def change(
             new += 1
             continue
         gone, source, count = _stretch(deleted, inserted, put, gone, source, new, last)
-        for step in range(count):
+        for step in range(min(count, len(old) - source)):
             out[new + step] = old[source + step]
         source += count
         new += count
