@@ -34,6 +34,9 @@ from beamsieve_backends.upload import Uploader
 from beamsieve_bench.decoder import Decoder
 from beamsieve_bench.swaps import an_index, measure_swaps
 
+LARGE = 6_000_000
+"""Items of an index whose tables are more than what a filled card has left."""
+
 
 def measure_upload(
     array: NDArray[Any], device: torch.device, chunk_bytes: int, fillers: int, rounds: int = 4
@@ -80,9 +83,6 @@ def measure_upload(
         "gigabytes_per_second": len(octets) / total / 1e9,
     }
 
-
-LARGE = 6_000_000
-"""Items of an index whose tables are more than what a filled card has left."""
 
 Way = tuple[int, int]
 """Threads that fill, and MiB of a buffer."""
