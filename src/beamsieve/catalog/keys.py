@@ -54,7 +54,7 @@ class TokenRanges:
 
 
 def _ends(sids: NDArray[np.integer]) -> list[tuple[int, int]]:
-    """Of one block."""
+    """The least and the largest token of each level, in one block."""
     count, length = sids.shape
     sides = count // _SIDE_BY_SIDE
     if sides and sids.flags.c_contiguous:

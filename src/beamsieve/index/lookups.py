@@ -17,9 +17,6 @@ from beamsieve.index.parts import IndexParts
 from beamsieve.index.prefixes import as_tokens, walk
 from beamsieve.index.spelled import Speller
 from beamsieve.index.tables import StepTable
-from beamsieve.targeting.attributes import RowLayout
-from beamsieve.targeting.item_rules import ItemRules
-from beamsieve.targeting.matchers import Matchers
 
 
 class Lookups:
@@ -30,9 +27,6 @@ class Lookups:
     end_token: bool
     items: ItemIds
     titles: pa.Array | None
-    item_rules: ItemRules | None
-    matchers: Matchers | None
-    row_layout: RowLayout
     parts: IndexParts
 
     @property
