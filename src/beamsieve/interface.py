@@ -319,7 +319,9 @@ class Backend(ABC):
         return time.perf_counter() - began
 
     def free_bytes(self) -> int | None:
-        """Bytes of the device's memory that are free; None where that is not known."""
+        """Bytes of the device's memory that new arrays can take, those included that the array
+        library keeps for itself; None where that is not known. Asked before every ``load``, which
+        is refused where it would leave too few for searches (``opening.SPARE_BYTES``)."""
         return None
 
     def device_bytes(self, tables: Any) -> int:

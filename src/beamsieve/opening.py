@@ -17,6 +17,10 @@ if TYPE_CHECKING:
     from beamsieve.index import Index
     from beamsieve.plan import Plan
 
+SPARE_BYTES = 64 << 20
+"""What a load leaves free of a device's memory: for workspaces of matrix products (32 MiB per
+library and stream on an H100 or H200) and for what a search that is running takes next."""
+
 
 @dataclass(frozen=True)
 class Loaded:
@@ -28,7 +32,7 @@ class Loaded:
 
 
 def load(backend: Backend, index: Index, normalize: Normalize) -> Loaded:
-    """Copy an index to the device.
+    """Copy an index to the device, if that leaves :data:`SPARE_BYTES` of its memory free.
 
     Raises:
         BackendError: the backend cannot serve it, or the device has no room for it.
@@ -36,15 +40,27 @@ def load(backend: Backend, index: Index, normalize: Normalize) -> Loaded:
     reason = checks.cannot_serve(backend, index, normalize)
     if reason:
         raise BackendError(reason)
+    free = backend.free_bytes()
+    if free is not None and free < index.device_bytes + SPARE_BYTES:
+        # Not tried: an allocator that finds no room first gives back what it keeps for the searches
+        # that are running, and those would then find none.
+        raise _no_room(backend, index, free)
     try:
         return Loaded(index, backend.load(index), None)
     except Exception as error:
         if not _is_out_of_memory(error):
             raise
     # Raised here, where what the failed load held is no longer held by its traceback.
-    free = backend.free_bytes()
-    known = "" if free is None else f", and {free:,} bytes are free"
-    raise BackendError(
+    raise _no_room(backend, index, backend.free_bytes())
+
+
+def _no_room(backend: Backend, index: Index, free: int | None) -> BackendError:
+    known = (
+        ""
+        if free is None
+        else f", {free:,} are free, and {SPARE_BYTES:,} of them stay so for searches"
+    )
+    return BackendError(
         f"The index does not fit into the memory of {backend.device}: its tables take "
         f"{index.device_bytes:,} bytes or more{known}; end the searches on older indexes, or "
         f"load a smaller one."

@@ -39,10 +39,10 @@ def test_another_kind_of_device():
 def test_an_index_for_which_there_is_no_room_is_told_what_is_free(backend, monkeypatch):
     index = bs.Index.build(bs.Catalog.from_arrays([[0, 1], [1, 0]], codebooks=2))
 
-    def no_room(index):
-        raise MemoryError("no")
+    def never(index):
+        raise AssertionError("tried without room")
 
-    monkeypatch.setattr(backend, "load", no_room)
+    monkeypatch.setattr(backend, "load", never)
     monkeypatch.setattr(backend._device, "free_bytes", lambda: 12_345, raising=False)
-    with pytest.raises(BackendError, match="12,345 bytes are free"):
+    with pytest.raises(BackendError, match="12,345 are free"):
         bs.Engine(index, backend=backend)

@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 
 import beamsieve as bs
+from beamsieve.opening import SPARE_BYTES
 from beamsieve.registry import open_backend
 
 CODEBOOKS = (6, 6, 6)
@@ -141,16 +142,33 @@ def test_a_device_without_room_keeps_the_old_index(watched: Watched, failure: Ex
     new = an_index(catalog(1), "new")
     before = search(engine, 1)
     watched.failure = failure
-    watched.backend.free_bytes = lambda: 12_345  # type: ignore[method-assign]
+    watched.backend.free_bytes = lambda: 987_654_321  # type: ignore[method-assign]
     with pytest.raises(bs.BackendError) as refused:
         engine.replace(new)
     message = str(refused.value)
     assert f"{new.device_bytes:,} bytes" in message
-    assert "12,345 bytes are free" in message
+    assert "987,654,321 are free" in message
     assert "\n" not in message
     assert refused.value.__context__ is None  # its traceback would hold what was loaded
     assert search(engine, 1) == before
     watched.failure = None
+    engine.replace(new)
+    assert engine.index is new
+
+
+def test_a_load_is_not_tried_where_searches_would_find_no_room(watched: Watched) -> None:
+    # An allocator that finds no room gives back what it kept for the searches that are running.
+    engine = bs.Engine(an_index(catalog(0), "old"), backend=watched.backend)
+    new = an_index(catalog(1), "new")
+    before = search(engine, 1)
+    just_enough = new.device_bytes + SPARE_BYTES
+    watched.backend.free_bytes = lambda: just_enough - 1  # type: ignore[method-assign]
+    with pytest.raises(bs.BackendError, match=f"{just_enough - 1:,} are free") as refused:
+        engine.replace(new)
+    assert f"{SPARE_BYTES:,} of them stay so" in str(refused.value)
+    assert len(watched.loaded) == 1
+    assert search(engine, 1) == before
+    watched.backend.free_bytes = lambda: just_enough  # type: ignore[method-assign]
     engine.replace(new)
     assert engine.index is new
 
