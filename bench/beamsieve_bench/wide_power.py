@@ -53,7 +53,7 @@ class Watch:
         self.seen: list[tuple[float, int, float, int]] = []
 
     def __enter__(self) -> Watch:
-        self.seen = []
+        self.seen = [self._reading()]  # so that the shortest series has one
         self._over = threading.Event()
         self._thread = threading.Thread(target=self._read, daemon=True)
         self._thread.start()
@@ -64,21 +64,23 @@ class Watch:
         self._thread.join()
 
     def _read(self) -> None:
-        nvml, gpu = self._nvml, self._gpu
         while not self._over.wait(SAMPLE):
-            self.seen.append((
-                time.monotonic(), nvml.nvmlDeviceGetClockInfo(gpu, _SM_CLOCK),
-                nvml.nvmlDeviceGetPowerUsage(gpu) / 1e3,
-                nvml.nvmlDeviceGetTotalEnergyConsumption(gpu),
-            ))  # fmt: skip
+            self.seen.append(self._reading())
 
-    def watts(self) -> float:
-        """Between the first and the last change of the energy counter; NaN without two."""
+    def _reading(self) -> tuple[float, int, float, int]:
+        nvml, gpu = self._nvml, self._gpu
+        return (
+            time.monotonic(), nvml.nvmlDeviceGetClockInfo(gpu, _SM_CLOCK),
+            nvml.nvmlDeviceGetPowerUsage(gpu) / 1e3, nvml.nvmlDeviceGetTotalEnergyConsumption(gpu),
+        )  # fmt: skip
+
+    def watts(self) -> float | None:
+        """Between the first and the last change of the energy counter; None without two."""
         changed = [
             now for before, now in zip(self.seen, self.seen[1:], strict=False) if now[3] > before[3]
         ]
         if len(changed) < 2:
-            return float("nan")
+            return None
         first, last = changed[0], changed[-1]
         return (last[3] - first[3]) / 1e3 / (last[0] - first[0])
 
@@ -88,7 +90,7 @@ def measured(watch: Watch, graph: torch.cuda.CUDAGraph, replays: int, every: flo
     with watch:
         series = series_of(graph.replay, replays, every=every)
     taken = series[:, 1] - series[:, 0]
-    period = float(np.diff(series[:, 0]).mean())
+    period = float(np.diff(series[:, 0]).mean()) if replays > 1 else float(taken[0])
     p50, p90, p99 = (float(value) for value in np.percentile(taken, [50, 90, 99]))
     clocks = sorted(reading[1] for reading in watch.seen)
     watts = watch.watts()
@@ -102,7 +104,7 @@ def measured(watch: Watch, graph: torch.cuda.CUDAGraph, replays: int, every: flo
         "mean": float(taken.mean()),
         "period_ms": period,
         "watts": watts,
-        "joules_per_decode": watts * period / 1e3,
+        "joules_per_decode": None if watts is None else watts * period / 1e3,
         "clock_mhz": [clocks[0], clocks[len(clocks) // 2], clocks[-1]],
         "ms": [round(float(value), 2) for value in taken],
         "readings": [

@@ -1,11 +1,14 @@
 """The wide-beam benchmarks: what their page shows, what they count, and how they choose."""
 
+import json
 from pathlib import Path
+from types import SimpleNamespace
 
+import numpy as np
 import pytest
 import torch
 
-from beamsieve_bench import wide_figure
+from beamsieve_bench import wide_figure, wide_power
 from beamsieve_bench.wide_counts import counts, executed_tflop
 from beamsieve_bench.wide_free import best_continuations
 from beamsieve_bench.wide_workload import GRACE
@@ -65,3 +68,25 @@ def test_the_best_are_found_by_way_of_groups(beams, vocabulary, width):
     torch.testing.assert_close(best, expected.topk(width).values)
     torch.testing.assert_close(expected.gather(1, places), best)
     assert all(len(row.unique()) == width for row in places)
+
+
+@pytest.mark.parametrize("replays", [1, 3])
+def test_a_series_shorter_than_two_readings_of_power_is_measured(replays, monkeypatch):
+    nvml = SimpleNamespace(
+        NVMLError=RuntimeError,
+        nvmlInit=lambda: None,
+        nvmlDeviceGetHandleByUUID=lambda name: name,
+        nvmlDeviceGetClockInfo=lambda gpu, kind: 1500,
+        nvmlDeviceGetPowerUsage=lambda gpu: 690_000,
+        nvmlDeviceGetTotalEnergyConsumption=lambda gpu: 7,
+    )
+    monkeypatch.setattr(wide_power.importlib, "import_module", lambda name: nvml)
+    monkeypatch.setattr(torch.cuda, "get_device_properties", lambda at: SimpleNamespace(uuid="u"))
+    series = np.array([[12.0 * n, 12.0 * n + 11.0] for n in range(replays)])
+    monkeypatch.setattr(wide_power, "series_of", lambda *given, **how: series)
+    graph = SimpleNamespace(replay=None)
+    found = wide_power.measured(wide_power.Watch(), graph, replays, 0.0)
+    assert found["ms"] == [11.0] * replays
+    assert found["clock_mhz"] == [1500, 1500, 1500]
+    assert found["watts"] is found["joules_per_decode"] is None
+    json.dumps(found, allow_nan=False)
