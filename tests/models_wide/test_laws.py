@@ -6,18 +6,33 @@ import torch
 from beamsieve.models.wide import laws
 
 
-def test_beam_as_query_moves_every_element_to_its_place_and_back():
-    """Equations 13 and 14 of GRACE, element by element."""
-    batch, beams, heads, width = 3, 5, 2, 4
-    flat = torch.arange(batch * beams * heads * width).view(batch * beams, heads, 1, width)
-    moved = flat.view(batch, beams, heads, 1, width).permute(0, 2, 1, 3, 4)
-    moved = moved.reshape(batch, heads, beams, width)
+def test_beam_as_query_moves_every_element_to_its_place_and_back(monkeypatch):
+    """Equations 13 and 14 of GRACE, element by element: what the library's attention is given."""
+    batch, beams, heads, columns, width = 3, 5, 2, 7, 4
+    size = batch * beams * heads * width
+    queries = torch.arange(size).view(batch, beams, heads, width)  # no number twice
+    keys = torch.arange(size, size + batch * columns * heads * width)
+    keys = keys.view(batch, columns, heads, width)
+    values = -keys
+    given = []
+
+    def noted(queries, keys, values, attn_mask=None):
+        given.append((queries, keys, values))
+        return queries * 10
+
+    monkeypatch.setattr(laws.F, "scaled_dot_product_attention", noted)
+    answers = [law(queries, keys, values, None) for law in (laws.per_beam, laws.beam_as_query)]
+    (flat, copied, copied_values), (moved, kept, kept_values) = given
+    assert flat.shape == (batch * beams, heads, 1, width)
+    assert moved.shape == (batch, heads, beams, width)
     for b in range(batch):
         for m in range(beams):
             for h in range(heads):
                 assert torch.equal(moved[b, h, m], flat[b * beams + m, h, 0])
-    back = moved.view(batch, heads, beams, 1, width).permute(0, 2, 1, 3, 4)
-    assert torch.equal(back.reshape(flat.shape), flat)
+                assert torch.equal(kept[b, h], copied[b * beams + m, h])
+                assert torch.equal(kept_values[b, h], copied_values[b * beams + m, h])
+    for answer in answers:  # and back
+        assert torch.equal(answer, queries * 10)
 
 
 @pytest.mark.parametrize("lengths", [None, [9, 4, 1]])
