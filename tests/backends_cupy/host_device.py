@@ -168,6 +168,9 @@ class HostDevice:
     def product_workspace(self):
         return None
 
+    def free_bytes(self):
+        return None  # as any host
+
     def synchronize(self) -> None:
         pass
 

@@ -289,7 +289,7 @@ class CupyBackend(Backend):
     def free_bytes(self) -> int | None:
         """What the driver has left, and what CuPy holds in reserve."""
         with self._device.active():
-            free: int = self._device.free_bytes()
+            free: int | None = self._device.free_bytes()
             return free
 
     def device_bytes(self, tables: DeviceTables) -> int:
