@@ -23,6 +23,7 @@ import torch
 
 import beamsieve as bs
 from beamsieve.registry import BackendSpec, list_backends, open_backend
+from beamsieve_bench.console import BAD_ARGUMENTS, FAILED, OneLineParser, complain, say
 from beamsieve_bench.gate import GateError
 from beamsieve_bench.matrix_cells import NORMALIZERS, Cell
 from beamsieve_bench.matrix_contestants import Baselines, backend_contestant, draw_inputs
@@ -36,7 +37,7 @@ from beamsieve_bench.matrix_measure import why_not
 from beamsieve_bench.matrix_rows import quantiles
 from beamsieve_bench.matrix_sources import Source, read_source
 from beamsieve_bench.matrix_timing import timed_rounds
-from beamsieve_bench.stage import BAD_ARGUMENTS, DTYPES, FAILED, OneLineParser, complain, say
+from beamsieve_bench.stage_search import DTYPES
 
 NOT_FOR_SPEED = "reference"
 """The specification as a backend: measured only where it is named, or nothing else is there."""

@@ -21,9 +21,9 @@ from pathlib import Path
 from typing import Any
 
 from beamsieve.errors import BeamsieveError, InputError
+from beamsieve_bench.console import BAD_ARGUMENTS, OneLineParser, complain
 from beamsieve_bench.matrix_contestants import BASELINES
 from beamsieve_bench.matrix_rows import Row, Run
-from beamsieve_bench.stage import BAD_ARGUMENTS, OneLineParser, complain
 
 SAME_MACHINE = ("device_name", "threads", "cores")
 

@@ -13,7 +13,7 @@ from beamsieve_bench.baselines import ScoreFirstTrie
 from beamsieve_bench.catalogs import Workload, skewed_sids
 
 if TYPE_CHECKING:
-    from beamsieve_bench.stage import Inputs
+    from beamsieve_bench.stage_search import Inputs
 
 _SMALL = Workload(3000, 96, 3)
 _WIDTHS = (20, 40, 30)

@@ -39,7 +39,7 @@ from beamsieve_bench.gpu_check import check_step
 from beamsieve_bench.gpu_others import unconstrained_step
 from beamsieve_bench.gpu_timing import kernel_times, measured_ms
 from beamsieve_bench.gpu_workloads import StepCase, step_case, step_tables
-from beamsieve_bench.stage import DTYPES
+from beamsieve_bench.stage_search import DTYPES
 
 TOLERANCE = 1e-5
 PARTS = ("cells", "sweep", "hub", "naive")

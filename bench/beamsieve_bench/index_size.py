@@ -34,7 +34,7 @@ from beamsieve.index.parts import IndexParts
 from beamsieve.registry import open_backend
 from beamsieve_bench.catalogs import WORKLOADS, Workload, skewed_sids
 from beamsieve_bench.gpu_workloads import step_tables
-from beamsieve_bench.stage import Inputs, search
+from beamsieve_bench.stage_search import Inputs, search
 
 
 def index_of(tables: Sequence[StepTable], workload: Workload) -> bs.Index:

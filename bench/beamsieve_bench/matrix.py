@@ -24,6 +24,7 @@ from pathlib import Path
 import torch
 
 import beamsieve as bs
+from beamsieve_bench.console import BAD_ARGUMENTS, FAILED, OneLineParser, complain, say
 from beamsieve_bench.gate import GateError
 from beamsieve_bench.matrix_cells import NORMALIZERS, SWEEPS, Cell, cells, preset
 from beamsieve_bench.matrix_contestants import BASELINES
@@ -37,7 +38,7 @@ from beamsieve_bench.matrix_sources import (
     what_is_named,
 )
 from beamsieve_bench.matrix_timing import ceilings
-from beamsieve_bench.stage import BAD_ARGUMENTS, DTYPES, FAILED, OneLineParser, complain, say
+from beamsieve_bench.stage_search import DTYPES
 
 WRITTEN = (".json", ".csv", ".html", ".svg", ".png")
 

@@ -16,7 +16,7 @@ from beamsieve_bench.baselines import Mark, ScoreFirstTrie, Unconstrained
 from beamsieve_bench.matrix_baselines import FlashrecTrie, NaiveSelective, PrefixFunction
 from beamsieve_bench.matrix_cells import Cell
 from beamsieve_bench.matrix_sources import Source
-from beamsieve_bench.stage import DTYPES, Inputs
+from beamsieve_bench.stage_search import DTYPES, Inputs
 
 UNCONSTRAINED = "unconstrained"
 SCORE_FIRST = "score-first CSR"

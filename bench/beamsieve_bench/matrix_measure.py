@@ -10,6 +10,7 @@ from typing import Any
 import torch
 
 import beamsieve as bs
+from beamsieve_bench.console import say
 from beamsieve_bench.gate import GateError
 from beamsieve_bench.matrix_cells import Cell
 from beamsieve_bench.matrix_contestants import (
@@ -24,7 +25,7 @@ from beamsieve_bench.matrix_rows import Row, quantiles, reproduce_line
 from beamsieve_bench.matrix_sources import Source
 from beamsieve_bench.matrix_timing import Clock, timed_phases, timed_rounds
 from beamsieve_bench.matrix_work import least_work
-from beamsieve_bench.stage import Inputs, say
+from beamsieve_bench.stage_search import Inputs
 
 PHASES = ("filter", "project", "select", "step")
 

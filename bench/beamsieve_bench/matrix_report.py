@@ -14,8 +14,8 @@ from pathlib import Path
 from typing import Any
 
 from beamsieve.errors import BeamsieveError, InputError
+from beamsieve_bench.console import BAD_ARGUMENTS, OneLineParser, complain
 from beamsieve_bench.matrix_rows import Row, Run
-from beamsieve_bench.stage import BAD_ARGUMENTS, OneLineParser, complain
 
 STYLE = """
 :root { color-scheme: light dark; --ink: #1d2430; --line: #5b6675; --faint: #d9dee6;

@@ -33,8 +33,8 @@ import torch
 
 import beamsieve as bs
 from beamsieve_bench.catalogs import MANY
+from beamsieve_bench.console import BAD_ARGUMENTS, FAILED, OneLineParser, complain, say
 from beamsieve_bench.matrix_rows import machine
-from beamsieve_bench.stage import BAD_ARGUMENTS, FAILED, OneLineParser, complain, say
 from beamsieve_bench.swap_server import Question, Server, Side, WrongAnswerError, latencies
 from beamsieve_bench.swaps import Memory, an_index
 

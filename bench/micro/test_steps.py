@@ -17,7 +17,7 @@ import beamsieve as bs
 from beamsieve_bench.matrix_cells import Cell
 from beamsieve_bench.matrix_contestants import draw_inputs
 from beamsieve_bench.matrix_sources import Source, read_source
-from beamsieve_bench.stage import Inputs
+from beamsieve_bench.stage_search import Inputs
 
 CELL = Cell("skewed:200000x1024x3", 4, 64, "float32")
 STEPS = (1, 2, 3)
