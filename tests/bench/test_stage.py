@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 from dataclasses import replace
 from typing import Any
 
@@ -200,3 +202,8 @@ def test_help_shows_the_description_as_it_is_written(capsys):
     with pytest.raises(SystemExit):
         stage.main(["--help"])
     assert f"\n{(stage.__doc__ or '').strip()}\n" in capsys.readouterr().out
+
+
+def test_options_are_read_before_pytorch_is_imported():
+    code = "import sys, beamsieve_bench.stage; sys.exit('torch' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
