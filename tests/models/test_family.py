@@ -79,6 +79,17 @@ def test_one_forward_for_all_places_says_what_each_alone_says(kind):
             torch.testing.assert_close(dense[level][n], alone[level][0], atol=1e-4, rtol=1e-4)
 
 
+@torch.no_grad()
+def test_a_flat_models_codes_are_read_with_those_before_them_in_their_item():
+    model = small(("flat-gr", False))
+    sids = some_sids(1, 2)
+    other = sids.clone()
+    other[0, 1, 1] = (other[0, 1, 1] + 1) % CODEBOOKS[1]
+    changed = (model.tokens(sids) != model.tokens(other)).any(-1)[0]
+    # A start, four codes of the first item, then of the second the codes from the second one on.
+    assert changed.tolist() == [False] * 6 + [True] * 3
+
+
 @family
 @torch.no_grad()
 def test_padding_and_batch_change_nothing(kind):

@@ -1,7 +1,8 @@
-"""A teacher's share of the targets, and checkpoints of every model and of the first version."""
+"""A teacher's share of the targets, and checkpoints of every model and of earlier versions."""
 
 import json
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -121,18 +122,36 @@ def test_every_model_comes_back_from_its_checkpoint(tmp_path, kind):
     assert same(saved.model.state_dict(), found.state_dict())
 
 
-def test_a_checkpoint_of_version_1_is_read_as_the_deco_that_it_is(tmp_path):
-    save_checkpoint(checkpoint(), tmp_path / "m")
-    with safe_open(tmp_path / "m", framework="pt") as file:
+def aged(path: Path, version: int) -> dict[str, torch.Tensor]:
+    """Make a checkpoint one of an earlier version; its weights."""
+    with safe_open(path, framework="pt") as file:
         text = file.metadata()
         tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
     model = json.loads(text["model"])
-    for unknown_then in ("architecture", "pointer"):
-        del model["config"][unknown_then]
-    text |= {"version": "1", "model": json.dumps(model)}
+    if version == 1:
+        for unknown_then in ("architecture", "pointer"):
+            del model["config"][unknown_then]
+    text |= {"version": str(version), "model": json.dumps(model)}
     del text["checksum"]
-    save_file(tensors, tmp_path / "old", {**text, "checksum": json.dumps(_checksum(tensors, text))})
-    found = load_checkpoint(tmp_path / "old", INDEX).model
+    save_file(tensors, path, {**text, "checksum": json.dumps(_checksum(tensors, text))})
+    return tensors
+
+
+@pytest.mark.parametrize("kind", KINDS, ids=NAMES)
+def test_checkpoints_of_version_2_are_read_but_for_those_that_read_otherwise(tmp_path, kind):
+    save_checkpoint(checkpoint(architecture=kind[0], pointer=kind[1]), tmp_path / "m")
+    tensors = aged(tmp_path / "m", 2)
+    if kind[0] == "flat-gr":
+        with pytest.raises(CheckpointError, match=r"a FlatGR of version 2, .*; train it anew"):
+            load_checkpoint(tmp_path / "m", INDEX)
+    else:
+        assert same(load_checkpoint(tmp_path / "m", INDEX).model.state_dict(), tensors)
+
+
+def test_a_checkpoint_of_version_1_is_read_as_the_deco_that_it_is(tmp_path):
+    save_checkpoint(checkpoint(), tmp_path / "m")
+    tensors = aged(tmp_path / "m", 1)
+    found = load_checkpoint(tmp_path / "m", INDEX).model
     assert found.config == CONFIG
     assert same(found.state_dict(), tensors)
 

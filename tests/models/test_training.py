@@ -230,7 +230,7 @@ def test_resuming_without_the_checkpoint_of_the_best_epoch_is_refused(tmp_path):
     settings = replace(SETTINGS, epochs=1)
     train(HISTORIES, INDEX, tmp_path / "m", config=CONFIG, settings=settings)
     (tmp_path / "m").unlink()
-    with pytest.raises(CheckpointError, match=r"is gone.*best epoch so far is 1"):
+    with pytest.raises(CheckpointError, match=r"is gone.*epoch kept so far is 1"):
         train(HISTORIES, INDEX, tmp_path / "m", config=CONFIG, settings=settings, resume=True)
 
 
@@ -360,10 +360,10 @@ def test_other_and_newer_files_are_refused(tmp_path, monkeypatch):
     save_file({"x": torch.zeros(1)}, tmp_path / "other")
     with pytest.raises(CheckpointError, match="no beamsieve-deco file"):
         load_checkpoint(tmp_path / "other")
-    monkeypatch.setattr("beamsieve.models.checkpoint.VERSION", 3)
+    monkeypatch.setattr("beamsieve.models.checkpoint.VERSION", 4)
     path = a_checkpoint(tmp_path / "newer")
     monkeypatch.undo()
-    with pytest.raises(CheckpointError, match="version 3, this library reads up to 2"):
+    with pytest.raises(CheckpointError, match="version 4, this library reads up to 3"):
         load_checkpoint(path)
 
 
@@ -415,6 +415,15 @@ def test_the_learning_rate_rises_stays_and_falls():
     assert replace(settings, decay=0.0).rate(10, 1.0) == 0.1
     with pytest.raises(InputError, match=r"decay is 1\.5"):
         TrainingSettings(decay=1.5)
+
+
+def test_where_the_learning_rate_falls_the_last_weights_are_kept(tmp_path, monkeypatch):
+    losses = iter([3.0, 1.0, 2.0, 2.5])
+    monkeypatch.setattr(loop.Run, "_validate", lambda run: next(losses))
+    settings = replace(SETTINGS, epochs=4, decay=0.5, patience=1)
+    report = train(HISTORIES, INDEX, tmp_path / "m", config=CONFIG, settings=settings)
+    assert (report.epochs, report.best_epoch, report.validation_loss) == (4, 4, 2.5)
+    assert load_checkpoint(tmp_path / "m", INDEX).training["epoch"] == 4
 
 
 def test_epochs_belong_to_a_training_whose_learning_rate_falls_by_them(tmp_path):

@@ -41,7 +41,10 @@ def train(
         int, typer.Option(min=1, help="Epochs without a better validation loss before the end.")
     ] = 15,
     decay: Annotated[
-        float, typer.Option(help="Share of --epochs at whose end the learning rate falls to 0.")
+        float,
+        typer.Option(
+            help="Share of --epochs at whose end the learning rate falls to 0; keeps the last."
+        ),
     ] = 0.0,
     drop_history: Annotated[
         float, typer.Option(help="Chance that an item of a history is left out of one epoch.")

@@ -30,8 +30,8 @@ if TYPE_CHECKING:
 
 FORMAT = "beamsieve-deco"
 """The first of the family gave all of its files their kind."""
-VERSION = 2
-"""1 knew Deco alone; such a file is read as one."""
+VERSION = 3
+"""1 knew Deco alone; such a file is read as one. Before 3 a FlatGR read each code by itself."""
 
 
 @dataclass(frozen=True)
@@ -96,6 +96,7 @@ def load_checkpoint(
     weights, metadata = read_tensors(path, FORMAT, VERSION)
     try:
         description = metadata["model"]
+        check_version(path, metadata["version"], description)
         model = make_model(config_of(description["config"]), description["codebooks"])
         model.load_state_dict(weights)
         found = Checkpoint(
@@ -104,6 +105,8 @@ def load_checkpoint(
             tuple(metadata["popular"]),
             metadata["training"],
         )
+    except CheckpointError:
+        raise
     except (KeyError, TypeError, AttributeError, ValueError, RuntimeError, InputError) as error:
         first = str(error).partition("\n")[0]
         raise CheckpointError(
@@ -112,6 +115,19 @@ def load_checkpoint(
     if index is not None:
         check_fit(found, index, other_catalog=other_catalog, name=str(path))
     return found
+
+
+def check_version(path: Path, version: int, description: Mapping[str, Any]) -> None:
+    """Refuse weights whose model, as ``Model.describe`` says it, is read otherwise by now.
+
+    Raises:
+        CheckpointError: it is a FlatGR of before version 3.
+    """
+    if version < 3 and description["config"].get("architecture") == "flat-gr":
+        raise CheckpointError(
+            f"{path} holds a FlatGR of version {version}, which read each code without those "
+            "before it in its item; train it anew."
+        )
 
 
 def check_fit(

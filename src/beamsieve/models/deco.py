@@ -182,8 +182,10 @@ class Deco(FusedHistories):
         first = self.decoder_norm(x[:, -1])
         return Context(tuple(keys), tuple(values), None, first, None)
 
-    def token(self, level: int, codes: Tensor, context: Context) -> Tensor:
+    def token(self, prefixes: Tensor, context: Context) -> Tensor:
         """See :meth:`Generator.token`."""
+        level = prefixes.shape[-1] - 1
         place = self.spelling_positions.weight[self.config.concepts + level]
-        read: Tensor = (self.prefix_codes[level](codes) + place) * self.config.decoder_width**0.5
+        codes = self.prefix_codes[level](prefixes[..., level])
+        read: Tensor = (codes + place) * self.config.decoder_width**0.5
         return read

@@ -2,6 +2,11 @@
 
 The plainest of the family: a causal language model over semantic IDs. It reads T · L tokens, and
 every beam's codes attend to all of them.
+
+Each code is read as the sum of the embeddings of its item's codes so far. Which codes may follow
+depends on that whole prefix, and to find its first codes among those of all other items is what
+attention learns last and least: under prefixes that training met a few times it mixes them with
+other items', and the model then spells the children of another item's prefix.
 """
 
 from __future__ import annotations
@@ -59,9 +64,9 @@ class FlatGR(Generator):
     def tokens(self, sids: Tensor) -> Tensor:
         """What the backbone reads of semantic IDs int64 [B, T, L]: [B, 1 + T · L, d].
 
-        A start, and every code with the embedding of its item's place.
+        A start, and every code with those before it in its item, and its item's place.
         """
-        read = read_levels(self.item_codes, sids)
+        read = read_levels(self.item_codes, sids).cumsum(-2)
         items = read + self.positions.weight[: sids.shape[1], None]
         start = self.start.expand(len(sids), 1, -1)
         x = torch.cat([start, items.flatten(1, 2)], 1) * self.config.width**0.5
@@ -106,9 +111,9 @@ class FlatGR(Generator):
         assert reading.first is not None
         return Context(reading.keys, reading.values, reading.seen, reading.first, reading.place)
 
-    def token(self, level: int, codes: Tensor, context: Context) -> Tensor:
+    def token(self, prefixes: Tensor, context: Context) -> Tensor:
         """See :meth:`Generator.token`."""
         assert context.place is not None
-        read = self.item_codes[level](codes) + context.place[:, None]
+        read = read_levels(self.item_codes, prefixes).sum(-2) + context.place[:, None]
         scaled: Tensor = read * self.config.width**0.5
         return scaled

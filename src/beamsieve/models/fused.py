@@ -153,10 +153,12 @@ class FusedGR(FusedHistories):
         assert reading.first is not None
         return Context(reading.keys, reading.values, reading.seen, reading.first, reading.place)
 
-    def token(self, level: int, codes: Tensor, context: Context) -> Tensor:
+    def token(self, prefixes: Tensor, context: Context) -> Tensor:
         """See :meth:`Generator.token`."""
         assert context.place is not None
-        read = self.prefix_codes[level](codes) + self.spelling_positions.weight[level]
+        level = prefixes.shape[-1] - 1
+        codes = self.prefix_codes[level](prefixes[..., level])
+        read = codes + self.spelling_positions.weight[level]
         placed: Tensor = read * self.config.width**0.5 + context.place[:, None]
         return placed
 

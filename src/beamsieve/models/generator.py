@@ -159,8 +159,11 @@ class Generator(Model):
         """What the beams of a search attend to."""
 
     @abstractmethod
-    def token(self, level: int, codes: Tensor, context: Context) -> Tensor:
-        """What the spelling layers read for codes [B, W] of level ``level``, from 0: [B, W, e]."""
+    def token(self, prefixes: Tensor, context: Context) -> Tensor:
+        """What the spelling layers read for the last codes of prefixes int64 [B, W, p]: [B, W, e].
+
+        The p - 1 codes before them have been read already, one by one.
+        """
 
     def logits(self, batch: Batch) -> list[Tensor]:
         """Per level, [N, V_l]: logits of each target's code, given the codes before it.

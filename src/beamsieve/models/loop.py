@@ -76,13 +76,13 @@ class Run:
                 )
             seconds = time.monotonic() - began
             longest_epoch = max(longest_epoch, seconds)
-            done = done.after(step, seconds, loss)
+            done = done.after(step, seconds, loss, keep_last=settings.decay > 0)
             save(done)
             _log.info(
-                "epoch %d: validation loss %.4f, best %.4f in epoch %d",
+                "epoch %d: validation loss %.4f, kept %.4f of epoch %d",
                 *(done.epoch, loss, done.best_loss, done.best_epoch),
             )
-            bar.note(f"validation {loss:.3f}, best {done.best_loss:.3f} in {done.best_epoch}")
+            bar.note(f"validation {loss:.3f}, kept {done.best_loss:.3f} of {done.best_epoch}")
         return done, "epochs"
 
     def _epoch(self, done: Progress, bar: Bar) -> int:

@@ -14,18 +14,22 @@ import xxhash
 from torch import Tensor, nn
 
 from beamsieve.errors import CheckpointError
-from beamsieve.models.checkpoint import read_tensors, write_tensors
+from beamsieve.models.checkpoint import check_version, read_tensors, write_tensors
 from beamsieve.models.sequences import Sequences
 
 FORMAT = "beamsieve-training-state"
-VERSION = 2
+VERSION = 3
 
 _log = logging.getLogger("beamsieve")
 
 
 @dataclass(frozen=True)
 class Progress:
-    """How far a training is: epochs and steps done, wall time spent, and the best so far."""
+    """How far a training is: epochs and steps done, wall time spent, and what is kept.
+
+    ``best_epoch`` is the one whose weights are kept, ``best_loss`` its validation loss: the least
+    so far, or the last one's where the learning rate falls.
+    """
 
     epoch: int = 0
     step: int = 0
@@ -33,10 +37,10 @@ class Progress:
     best_epoch: int = 0
     best_loss: float = math.inf
 
-    def after(self, step: int, seconds: float, loss: float) -> Progress:
+    def after(self, step: int, seconds: float, loss: float, *, keep_last: bool) -> Progress:
         """The same one epoch later. Without a validation loss (NaN), every epoch is the best."""
         epoch = self.epoch + 1
-        better = not loss >= self.best_loss
+        better = keep_last or not loss >= self.best_loss
         return Progress(
             epoch,
             step,
@@ -93,6 +97,7 @@ class TrainingState:
             _log.warning("%s does not exist; training starts anew.", self.path)
             return None
         tensors, metadata = read_tensors(self.path, FORMAT, VERSION)
+        check_version(self.path, metadata["version"], metadata["identity"]["model"])
         difference = _first_difference(metadata["identity"], self.identity)
         if difference:
             raise CheckpointError(

@@ -32,7 +32,9 @@ class TrainingSettings:
             (a Deco of a FusedGR: codes, fuser, backbone and, of equal width, heads and the decoder,
             see ``Deco.begin_with``).
         decay: share of the training at whose end the learning rate falls linearly to 0; of
-            ``epochs``, which then has to be how long the training shall be. 0 for no fall.
+            ``epochs``, which then has to be how long the training shall be. 0 for no fall. Where
+            it falls the last weights are the ones saved: the validation loss is least long before
+            the ranking is best. Patience does not count then.
         validity: weight of what probability costs that no item can have, under the prefixes that
             came and others drawn from the whole catalog (:mod:`beamsieve.models.validity`); 0 for
             none. A teacher then speaks under the drawn ones as well.
@@ -118,9 +120,10 @@ class TrainingReport:
         epochs: passes made, those before a resumption included.
         steps: of the optimizer.
         seconds: wall time, that before a resumption included.
-        validation_loss: the best epoch's; nats per item, all levels of its semantic ID together.
-            NaN when nothing was held out.
-        best_epoch: whose weights the checkpoint holds.
+        validation_loss: of the weights that the checkpoint holds; nats per item, all levels of its
+            semantic ID together. NaN when nothing was held out.
+        best_epoch: whose weights the checkpoint holds: the one of the least validation loss, or the
+            last where the learning rate falls (``decay``).
         stopped: which of the settings' limits ended it.
         parameters: of the model.
         sequences: made of the histories' rows.

@@ -42,8 +42,8 @@ class SpeltTokens:
 
         Places without a beam have token -1; whatever is read for them is never used.
         """
-        codes = tokens[:, :, self.count].long().clamp(min=0)
-        x = self._model.token(self.count, codes, self._context)
+        prefixes = tokens[:, :, : self.count + 1].long().clamp(min=0)
+        x = self._model.token(prefixes, self._context)
         for layer, block in enumerate(self._model.spelling):
             # Each beam is a sequence of one token: [B, W, heads, 1, e / heads].
             x = block.add(x[:, :, None], self._attend(layer, block, x))[:, :, 0]

@@ -1,9 +1,10 @@
 """Training: histories and an index in, a checkpoint out.
 
 After every epoch two files are written: the checkpoint, when the validation loss is the best so
-far, and beside it ``<checkpoint>.state``, from which an interrupted training goes on. Everything
-random in an epoch is drawn from the seed and the epoch's number, so a resumed training does what
-the uninterrupted one would have done: on a CPU, with the same number of threads, bit for bit.
+far or the learning rate is one that falls, and beside it ``<checkpoint>.state``, from which an
+interrupted training goes on. Everything random in an epoch is drawn from the seed and the epoch's
+number, so a resumed training does what the uninterrupted one would have done: on a CPU, with the
+same number of threads, bit for bit.
 """
 
 from __future__ import annotations
@@ -120,7 +121,7 @@ def train(
         done = state.load() if resume else None
         if done is not None and done.best_epoch and not path.is_file():
             raise CheckpointError(
-                f"{path} is gone, and {state.path} goes on from it: the best epoch so far is "
+                f"{path} is gone, and {state.path} goes on from it: the epoch kept so far is "
                 f"{done.best_epoch}. Put it back, or train anew without resuming."
             )
         popular = np.bincount(sequences.items, minlength=len(index.items))
