@@ -359,9 +359,10 @@ class Engine:
 
         Raises:
             InputError: widths or heads that do not fit the levels.
-            BackendError: the backend cannot keep so many beams.
+            BackendError: the backend cannot keep so many beams, or cannot time anything now.
         """
         repeats = checks.whole_number(repeats, "repeats")
+        self._backend.before_timing()
         beams = self.begin(batch, prefix=prefix)
         plan = measured_plan(self._backend, self.normalize, beams, widths, head, repeats)
         self.use_plan(plan)

@@ -306,6 +306,13 @@ class Backend(ABC):
     def synchronize(self) -> None:  # noqa: B027 - nothing to wait for on a host
         """Wait for the device (for timing only)."""
 
+    def before_timing(self) -> None:  # noqa: B027 - a host can always time
+        """Asked once, before ``warm_up`` begins.
+
+        Raises:
+            BackendError: nothing can be timed now, as while a stream is captured.
+        """
+
     def seconds(self, work: Callable[[], object]) -> float:
         """How long one call of ``work``, a step, takes: what ``warm_up`` compares projections by.
 

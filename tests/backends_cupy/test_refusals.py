@@ -2,6 +2,7 @@
 
 from importlib.util import find_spec
 
+import numpy as np
 import pytest
 
 import beamsieve as bs
@@ -46,3 +47,12 @@ def test_an_index_for_which_there_is_no_room_is_told_what_is_free(backend, monke
     monkeypatch.setattr(backend._device, "free_bytes", lambda: 12_345, raising=False)
     with pytest.raises(BackendError, match="12,345 are free"):
         bs.Engine(index, backend=backend)
+
+
+def test_a_plan_is_not_measured_while_a_stream_is_captured(backend, monkeypatch):
+    sids = np.array([[0, 1], [1, 0]])
+    index = bs.Index.build(bs.Catalog.from_arrays(sids, codebooks=2))
+    engine = bs.Engine(index, backend=backend)
+    monkeypatch.setattr(backend._device, "capturing", lambda: True)
+    with pytest.raises(BackendError, match=r"^warm_up times steps.*before the capture begins\.$"):
+        engine.warm_up(1, [2, 2], np.eye(2, dtype=np.float32))

@@ -216,24 +216,25 @@ def _refusal(error: RuntimeError) -> BackendError:
     )
 
 
-def replayed_seconds(device: Any, work: Callable[[], object], replays: int = 5) -> float:
-    """The device's time of one call of ``work``, which waits for nothing: the least of replays.
+def replayed_seconds(device: Any, work: Callable[[], object], replays: int = 10) -> float:
+    """The device's time of one call of ``work``, which waits for nothing: the mean of replays.
 
-    It is captured on a stream of its own, after all that the device was asked for before.
+    They follow one another, as steps do in a search; the least of them would favour whatever was
+    lucky once. ``work`` is captured on a stream of its own, after all that the device was asked
+    for before.
     """
     cupy.cuda.Device(device.number).synchronize()
     stream = cupy.cuda.Stream(non_blocking=True)
+    begin, end = cupy.cuda.Event(), cupy.cuda.Event()
     with stream:
         work()  # memory is taken, and kernels are compiled
         stream.synchronize()
         graph, kept = _taken(stream, work)
-        times = []
+        graph.launch(stream)
+        begin.record(stream)
         for _ in range(replays):
-            begin, end = cupy.cuda.Event(), cupy.cuda.Event()
-            begin.record(stream)
             graph.launch(stream)
-            end.record(stream)
-            end.synchronize()
-            times.append(cupy.cuda.get_elapsed_time(begin, end))
+        end.record(stream)
+        end.synchronize()
     del kept
-    return float(min(times)) / 1e3
+    return float(cupy.cuda.get_elapsed_time(begin, end)) / replays / 1e3
