@@ -206,6 +206,15 @@ class CupyBackend(Backend):
         with self._device.active():
             return self._call(beams, inputs, normalize).run()
 
+    def before_timing(self) -> None:
+        """Refuses while the caller's stream is captured: a plan is made of times."""
+        with self._device.active():
+            if self._device.capturing():
+                raise BackendError(
+                    "warm_up times steps, which cannot be done while a stream is captured: call it "
+                    "before the capture begins."
+                )
+
     def seconds(self, work: Callable[[], object]) -> float:
         """The device's time of one call, from replays of a graph: the host takes longer to start a
         step's kernels than they run, the longer the more of them there are."""
