@@ -6,67 +6,26 @@ import numpy as np
 import pytest
 import torch
 
-triton = pytest.importorskip("triton", reason="Triton is installed on Linux only")
+pytest.importorskip("triton", reason="Triton is installed on Linux only")
 
-from triton.backends.compiler import GPUTarget  # noqa: E402
-from triton.compiler import ASTSource  # noqa: E402
-
-from beamsieve.catalog import Catalog  # noqa: E402
-from beamsieve.index import Index  # noqa: E402
-from beamsieve.index.layouts import make_table  # noqa: E402
-from beamsieve.interface import Projection, StepInputs  # noqa: E402
-from beamsieve.targeting import Attribute  # noqa: E402
-from beamsieve_backends.triton_slots import call, full, matchers, selective  # noqa: E402
-from beamsieve_backends.triton_slots import step as planning  # noqa: E402
-from beamsieve_backends.triton_slots.tables import (  # noqa: E402
+from beamsieve.catalog import Catalog
+from beamsieve.index import Index
+from beamsieve.index.layouts import make_table
+from beamsieve.interface import Projection, StepInputs
+from beamsieve.targeting import Attribute
+from beamsieve_backends.triton_slots import matchers
+from beamsieve_backends.triton_slots import step as planning
+from beamsieve_backends.triton_slots.tables import (
     DeviceTable,
     DeviceTables,
     load_table,
 )
-from beamsieve_backends.triton_slots.tuning import TUNING  # noqa: E402
+from beamsieve_backends.triton_slots.tuning import TUNING
 
 if os.environ.get("TRITON_INTERPRET") == "1":
     pytest.skip("an interpreted kernel is not compiled", allow_module_level=True)
 
-POINTERS = {
-    torch.float32: "*fp32", torch.bfloat16: "*bf16", torch.float16: "*fp16", torch.int64: "*i64",
-    torch.int32: "*i32", torch.int16: "*i16", torch.int8: "*i8",
-}  # fmt: skip
 D, V, M, B = 256, 2048, 64, 2
-
-
-def compile_instead(architecture, compiled, wanted):
-    seen = set()
-
-    def launch(kernel, grid, *arguments, warps=4, stages=3, registers=None, **constants):
-        if kernel.fn.__name__ not in wanted:
-            return
-        # What a kernel does depends on its yes-or-no constants; sizes of blocks repeat it.
-        way = (kernel.fn.__name__, *sorted(n for n, value in constants.items() if value is True))
-        if way in seen:
-            return
-        seen.add(way)
-        early = architecture >= 90
-        constants["PDL"] = early
-        names = [parameter.name for parameter in kernel.params]
-        signature, values = {}, {}
-        for name, argument in zip(names, arguments, strict=False):
-            if isinstance(argument, torch.Tensor):
-                signature[name] = POINTERS[argument.dtype]
-            else:
-                signature[name] = "i32"
-        for name, value in constants.items():
-            signature[name] = "constexpr"
-            values[(names.index(name),)] = value
-        options = {"num_warps": warps, "num_stages": stages, "launch_pdl": early}
-        if registers is not None:
-            options["maxnreg"] = registers
-        source = ASTSource(kernel, signature, values)
-        made = triton.compile(source, target=GPUTarget("cuda", architecture, 32), options=options)
-        assert made.asm["cubin"]
-        compiled.add(kernel.fn.__name__)
-
-    return launch
 
 
 def table(step, layout, vocabulary=V, rows=40, most=30):
@@ -110,10 +69,8 @@ OTHERS = {
     ],
     ids=["sm_90, bfloat16", "sm_80, float32"],
 )
-def test_all_kernels_compile(architecture, dtype, wanted, monkeypatch):
-    compiled: set[str] = set()
-    for module in (call, full, matchers, selective):
-        monkeypatch.setattr(module, "launch", compile_instead(architecture, compiled, wanted))
+def test_all_kernels_compile(architecture, dtype, wanted, monkeypatch, compile_instead):
+    compiled = compile_instead(architecture, wanted)
     steps: list[tuple[DeviceTable, int, int, Projection | None, str]]
     dense, sparse = table(1, "dense"), table(2, "sparse")
     steps = [
