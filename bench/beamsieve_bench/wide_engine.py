@@ -1,13 +1,14 @@
 """The ladder's last rows: the decoder with the catalog's filter and targeting, in one CUDA graph.
 
-    python -m beamsieve_bench.wide_engine --out FOLDER [--backends cupy,triton] [--replays 300]
+    python -m beamsieve_bench.wide_engine --out FOLDER [--backends cupy,triton] [--replays 300] \\
+        [--settle 8]
 
 A backend that is run by itself keeps the rows of the others in the file.
 
 Catalog and requests are those of ``gtm_catalog``: 30 million semantic IDs, 448 bits and 256 Bloom
 bits a row, 64 places a request. A row is timed only after every returned semantic ID passed the
-matchers by their definition (zero compared is a failure), and says whether its graph gave, bit for
-bit, what the same search gives step by step.
+matchers by their definition (zero compared is a failure) and its graph gave, bit for bit, what the
+same search gives step by step. ``--settle`` is as in ``wide_ladder``.
 """
 
 from __future__ import annotations
@@ -34,8 +35,8 @@ from beamsieve_bench.gpu_timing import captured
 from beamsieve_bench.gtm_bench import make_index
 from beamsieve_bench.gtm_catalog import G1, make_requests
 from beamsieve_bench.wide_check import GateError
-from beamsieve_bench.wide_ladder import executed_by, figures
-from beamsieve_bench.wide_timing import paced, times_of
+from beamsieve_bench.wide_ladder import SETTLE, executed_by, figures
+from beamsieve_bench.wide_timing import paced, timed
 from beamsieve_bench.wide_workload import GRACE, SMALL, WideWorkload, contexts, weights
 
 EVERY = "time the row with full targeting once more, with a start every so many milliseconds"
@@ -152,7 +153,13 @@ def equal(backend: Any, one: Beams, other: Beams) -> bool:
 
 
 def run_row(
-    decode: Decode, index: Any, filters: Any, replays: int, every: float = 0.0
+    workload: WideWorkload,
+    decode: Decode,
+    index: Any,
+    filters: Any,
+    replays: int,
+    every: float = 0.0,
+    settle: float = 0.0,
 ) -> dict[str, Any]:
     """Gate and times; in a capture of one's own, and said so, where the engine's is not right."""
     run: Callable[[], object] = decode.graph
@@ -164,19 +171,30 @@ def run_row(
         how = f"by hand, as the engine's: {str(error).splitlines()[0]}"
         run, last = decode.own_capture()
         found = _gate(decode, index, filters, last)
-    return {"captured": how, **found, "times": times_of(run, replays), **paced(run, every)}
+    times, settled = timed(run, replays, settle)
+    executed = executed_by(workload, decode.score)
+    return {
+        "captured": how,
+        **found,
+        **figures(workload, decode.score.widths, times, executed, settled),
+        **paced(run, every),
+    }
 
 
 def _gate(decode: Decode, index: Any, filters: Any, last: Beams) -> dict[str, Any]:
+    """What was compared.
+
+    Raises:
+        GateError: beams that should not be, or other ones than step by step.
+    """
     backend = decode.backend
     backend.synchronize()
-    found: dict[str, Any] = {
-        "compared": check_rows(backend, index, last, filters),
-        "graph_equals_steps": equal(backend, decode.steps(), last),
-        "beams": [int(n) for n in backend.to_host(last.count)],
-    }
+    compared = check_rows(backend, index, last, filters)
+    if not equal(backend, decode.steps(), last):
+        raise GateError("the beams of the graph and of the steps differ")
     backend.synchronize()
-    return found
+    beams = [int(n) for n in backend.to_host(last.count)]
+    return {"compared": compared, "graph_equals_steps": True, "beams": beams}
 
 
 def open_backend(name: str, device: str = "cuda") -> Any:
@@ -208,6 +226,7 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--backends", default="cupy,triton")
     parser.add_argument("--replays", type=int, default=300)
     parser.add_argument("--every", type=float, default=0.0, help=EVERY)
+    parser.add_argument("--settle", type=float, default=0.0, help=SETTLE)
     parser.add_argument("--products", default="own", help="own, or own,float8")
     parser.add_argument("--index", type=Path, help="file that keeps the index between runs")
     parser.add_argument("--only-index", action="store_true", help="make that file, measure nothing")
@@ -240,11 +259,10 @@ def main(arguments: list[str] | None = None) -> int:
                 try:
                     decode = Decode(backend, index, tables, score, filters)
                     every = given.every if kind == "Bloom targeting" else 0.0
-                    found = run_row(decode, index, filters, given.replays, every)
-                    times = found.pop("times")
-                    executed = executed_by(workload, score)
-                    row |= found | {"taken": score.taken}
-                    row |= figures(workload, score.widths, times, executed)
+                    row |= {"taken": score.taken}
+                    row |= run_row(
+                        workload, decode, index, filters, given.replays, every, given.settle
+                    )
                 except Exception as error:  # whatever it was, the rows behind it are still wanted
                     traceback.print_exc()
                     row["failed"] = f"{type(error).__name__}: {str(error).splitlines()[:1]}"

@@ -1,10 +1,11 @@
 """GRACE's ablation ladder, row by row, as replays of one CUDA graph per decode.
 
-    python -m beamsieve_bench.wide_ladder --out FOLDER [--rows 1,2,…] [--replays 300]
+    python -m beamsieve_bench.wide_ladder --out FOLDER [--rows 1,2,…] [--replays 300] [--settle 8]
 
 The rows decode without a catalog: every token may follow every prefix (``wide_free``). A row is
 timed only after its graph gave, bit for bit, what the same decode gives step by step, and after its
-hidden states were compared with a decode of plain PyTorch in float32.
+hidden states were compared with a decode of plain PyTorch in float32. With ``--settle``, a row's
+queue goes on behind its first replays until it keeps still, and is timed again (``wide_timing``).
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ from beamsieve_bench.gpu_timing import captured
 from beamsieve_bench.wide_check import GateError, check_all
 from beamsieve_bench.wide_counts import executed_tflop
 from beamsieve_bench.wide_free import FreeBeams, first_beams, free_search, free_step
-from beamsieve_bench.wide_timing import Times, paced, times_of
+from beamsieve_bench.wide_timing import Settled, Times, paced, timed
 from beamsieve_bench.wide_workload import (
     GRACE,
     PEAK_TFLOPS,
@@ -65,6 +66,7 @@ ROWS = (
     Row("float8 products", "in_place", "auto", True, "float8"),
     Row("float16", "in_place", "auto", True, "own", torch.float16),
 )
+SETTLE = "time a row's queue once more when it has settled, for which it has so many seconds"
 HIDDEN_TOLERANCE = {"own": 0.03, "float8": 0.15}
 
 
@@ -136,8 +138,13 @@ def run_row(
     exact: WideWeights,
     replays: int,
     every: float = 0.0,
+    settle: float = 0.0,
 ) -> dict[str, Any]:
-    """Gate and times of one rung."""
+    """Gate and times of one rung.
+
+    Raises:
+        GateError: its hidden states are not plain float32's, or its graph's beams not the steps'.
+    """
     score = scorer_of(workload, row, made)
     widths = score.widths
     plain = WideScorer(
@@ -154,18 +161,17 @@ def run_row(
     graph.replay()
     eager = free_search(score, widths)
     torch.cuda.synchronize()
-    same = all(
-        torch.equal(getattr(kept[-1], name), getattr(eager, name))
-        for name in ("tokens", "scores", "parents")
-    )
-    times = times_of(graph.replay, replays)
+    for name in ("tokens", "scores", "parents"):
+        if not torch.equal(getattr(kept[-1], name), getattr(eager, name)):
+            raise GateError(f"{row.name}: {name} of the graph and of the steps differ")
+    times, settled = timed(graph.replay, replays, settle)
     return {
         "name": row.name,
         "hidden_error": error,
-        "graph_equals_steps": same,
+        "graph_equals_steps": True,
         "taken": score.taken,
         "pairs": score.weights.pairs is not None and row.own == "in_place",
-        **figures(workload, widths, times, executed_by(workload, score)),
+        **figures(workload, widths, times, executed_by(workload, score), settled),
         **paced(graph.replay, every),
     }
 
@@ -177,19 +183,30 @@ def executed_by(workload: WideWorkload, score: WideScorer) -> float:
 
 
 def figures(
-    workload: WideWorkload, widths: tuple[int, ...], times: Times, executed: float
+    workload: WideWorkload,
+    widths: tuple[int, ...],
+    times: Times,
+    executed: float,
+    settled: Settled | None = None,
 ) -> dict[str, Any]:
     """Times, and two shares of the chip's peak: what the model's nominal operations make, as GRACE
-    counts, and what those make that are executed and not looked up."""
+    counts, and what those make that are executed and not looked up. Both again when settled."""
     nominal = workload.tflop_per_request(widths)
-    share = workload.batch / times.mean * 1e3 / PEAK_TFLOPS
+
+    def shares(mean: float) -> dict[str, float]:
+        share = workload.batch / mean * 1e3 / PEAK_TFLOPS
+        return {"mfu": nominal * share, "executed_mfu": executed * share}
+
+    later = {}
+    if settled is not None:
+        later = {"settled": settled.as_dict() | shares(settled.times.mean)}
     return {
         "widths": list(widths),
         "tflop_per_request": nominal,
         "executed_tflop_per_request": executed,
         **times.as_dict(),
-        "mfu": nominal * share,
-        "executed_mfu": executed * share,
+        **shares(times.mean),
+        **later,
     }
 
 
@@ -211,6 +228,7 @@ def main(arguments: list[str] | None = None) -> int:
         default=0.0,
         help="time rows once more, with a start every so many ms",
     )
+    parser.add_argument("--settle", type=float, default=0.0, help=SETTLE)
     parser.add_argument("--seconds", type=float, default=600, help="begin no row after this")
     parser.add_argument("--small", action="store_true", help="a tiny size, to try the script")
     given = parser.parse_args(arguments)
@@ -235,7 +253,9 @@ def main(arguments: list[str] | None = None) -> int:
             kind = row.products, row.dtype
             if kind not in made:
                 made[kind] = weights(workload, device, row.dtype, products=row.products)
-            found = run_row(workload, row, made[kind], exact, given.replays, given.every)
+            found = run_row(
+                workload, row, made[kind], exact, given.replays, given.every, given.settle
+            )
         except (RuntimeError, GateError) as error:
             found = {"name": row.name, "failed": str(error).splitlines()[0]}
         outcome["rows"] = sorted([*outcome["rows"], {"row": number, **found}], key=_row)

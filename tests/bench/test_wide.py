@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 
-from beamsieve_bench import wide_figure, wide_power
+from beamsieve_bench import wide_figure, wide_power, wide_timing
 from beamsieve_bench.wide_counts import counts, executed_tflop
 from beamsieve_bench.wide_free import best_continuations
 from beamsieve_bench.wide_workload import GRACE
@@ -90,3 +90,56 @@ def test_a_series_shorter_than_two_readings_of_power_is_measured(replays, monkey
     assert found["clock_mhz"] == [1500, 1500, 1500]
     assert found["watts"] is found["joules_per_decode"] is None
     json.dumps(found, allow_nan=False)
+
+
+class Clock:
+    """A device on which replay n takes a given time; its events read it."""
+
+    def __init__(self, monkeypatch, milliseconds):
+        self.now, self.replays, self.milliseconds = 0.0, 0, milliseconds
+        clock = self
+
+        class Event:
+            def __init__(self, **how):
+                pass
+
+            def record(self):
+                self.at = clock.now
+
+            def synchronize(self):
+                pass
+
+            def elapsed_time(self, later):
+                return later.at - self.at
+
+        monkeypatch.setattr(torch.cuda, "Event", Event)
+        monkeypatch.setattr(torch.cuda, "synchronize", lambda: None)
+
+    def run(self):
+        self.now += self.milliseconds(self.replays)
+        self.replays += 1
+
+
+def test_a_queue_is_timed_at_its_begin_and_again_once_it_keeps_still(monkeypatch):
+    """Ten to warm up, 300, blocks of 50: fast, at the dip, two of recovery, then still."""
+    course = [11.0] * 310 + [14.0] * 50 + [13.0] * 50 + [12.5] * 50
+    clock = Clock(monkeypatch, lambda n: course[n] if n < len(course) else 12.0)
+    first, settled = wide_timing.settled_times(clock.run, 300, 60.0)
+    assert (first.p50, first.p99, first.replays) == (11.0, 11.0, 300)
+    assert (settled.times.p50, settled.times.p99, settled.times.replays) == (12.0, 12.0, 300)
+    assert settled.still
+    # Three still blocks are seen, and one more was under way.
+    assert settled.blocks == pytest.approx((14.0, 13.0, 12.5, 12.0, 12.0, 12.0, 12.0))
+    assert settled.seconds == pytest.approx(50 * sum(settled.blocks) / 1e3)
+    assert clock.replays == 10 + 300 + 50 * len(settled.blocks) + 300
+
+
+def test_a_queue_that_does_not_keep_still_is_timed_when_the_time_is_up(monkeypatch):
+    clock = Clock(monkeypatch, lambda n: 10.0 + (n // 50 % 2))
+    _, settled = wide_timing.settled_times(clock.run, 100, 2.0)
+    assert not settled.still
+    assert 2.0 <= settled.seconds <= 2.0 + 2 * 0.55
+    said = settled.as_dict()
+    assert said["replays"] == 100
+    assert said["still"] is False
+    json.dumps(said)
