@@ -51,6 +51,8 @@ class Bar:
     """``mfu`` of the operations that run and are not looked up."""
     paced: tuple[float, float] | None = None
     """P50 and P99 with a start every so many milliseconds."""
+    settled: tuple[float, float, float] | None = None
+    """P50, P99 and ``mfu`` of a queue that has settled."""
 
 
 def bars_of(folder: Path) -> list[Bar]:
@@ -72,13 +74,14 @@ def bars_of(folder: Path) -> list[Bar]:
             if row.get("products", "own") != "own":
                 shown += ", float8"
             widths = "fixed" if row["widths"][0] == row["widths"][1] else "dynamic"
-            slow = row.get("paced")
+            slow, later = row.get("paced"), row.get("settled")
             paper = PAPER.get(name)
             bars.append(
                 Bar(
                     shown, row["p50"], row["p99"], row["mfu"], widths, paper,
                     row["replays"], row.get("executed_mfu"),
                     (slow["p50"], slow["p99"]) if slow else None,
+                    (later["p50"], later["p99"], later["mfu"]) if later else None,
                 )
             )  # fmt: skip
     if not bars:
@@ -133,22 +136,30 @@ def figure(bars: Sequence[Bar]) -> str:
 
 
 def ladder_table(bars: Sequence[Bar]) -> str:
-    """The same as a table, with the paced runs where there are any."""
+    """The same as a table, with the settled and the paced runs where there are any."""
+    later = any(bar.settled for bar in bars)
     slow = any(bar.paced for bar in bars)
-    head = ["row", "beams", "replays", "P50, ms", "P99, ms", "MFU", "executed"]
-    head += ["paced, P50 / P99"] * slow + ["GRACE, GH200"]
+    head = ["row", "beams", "replays", "P50 / P99, ms", "MFU", "executed"]
+    head += ["settled", "its MFU"] * later + ["paced"] * slow + ["GRACE, GH200"]
     lines = [f"| {' | '.join(head)} |", "|" + " --- |" * len(head)]
     for bar in bars:
-        cells = [bar.name, bar.beams, str(bar.replays), f"{bar.p50:.2f}", f"{bar.p99:.2f}"]
-        cells += [f"{bar.mfu:.1%}", "" if bar.executed is None else f"{bar.executed:.1%}"]
+        cells = [bar.name, bar.beams, str(bar.replays), _both((bar.p50, bar.p99)), f"{bar.mfu:.1%}"]
+        cells.append("" if bar.executed is None else f"{bar.executed:.1%}")
+        if later:
+            cells.append(_both(bar.settled))
+            cells.append(f"{bar.settled[2]:.1%}" if bar.settled else "")
         if slow:
-            cells.append(f"{bar.paced[0]:.2f} / {bar.paced[1]:.2f}" if bar.paced else "")
+            cells.append(_both(bar.paced))
         if bar.paper is None:
             cells.append("")
         else:
             cells.append(f"{bar.paper[0]}" + (f" / {bar.paper[1]}" if bar.paper[1] else ""))
         lines.append(f"| {' | '.join(cells)} |")
     return "\n".join(lines)
+
+
+def _both(times: tuple[float, ...] | None) -> str:
+    return f"{times[0]:.2f} / {times[1]:.2f}" if times else ""
 
 
 def sizes_table(folder: Path) -> str:
