@@ -139,11 +139,12 @@ def test_what_a_model_cannot_be_used_with(run, trained, monkeypatch, words, code
     assert sorted(trained.iterdir()) == before
 
 
-def test_an_interrupted_training_resumes(trained, tmp_path):
+def test_an_interrupted_training_resumes(run, trained, tmp_path):
     model = tmp_path / "model"
-    words = [BEAMSIEVE, "train", trained / "histories.jsonl", trained / "index", "-o", model]
+    words = ["train", trained / "histories.jsonl", trained / "index", "-o", model]
     words += ["--threads", "1"]
-    with subprocess.Popen([*words, "--epochs", "100000"], stderr=subprocess.PIPE) as process:
+    endless = [BEAMSIEVE, *words, "--epochs", "100000"]
+    with subprocess.Popen(endless, stderr=subprocess.PIPE) as process:
         deadline = time.monotonic() + 60
         while not (tmp_path / "model.state").exists() and time.monotonic() < deadline:
             time.sleep(0.05)
@@ -153,10 +154,9 @@ def test_an_interrupted_training_resumes(trained, tmp_path):
         assert process.wait(30) == 130
     assert {path.name for path in tmp_path.iterdir()} <= {"model", "model.state"}
 
-    done = subprocess.run(
-        [*words, "--resume", "--epochs", "2", "--json"], capture_output=True, text=True, check=True
-    )
-    assert json.loads(done.stdout)["epochs"] >= 2
+    resumed = run(*words, "--resume", "--epochs", "2", "--json")
+    assert resumed.code == 0, resumed.stderr
+    assert json.loads(resumed.stdout)["epochs"] >= 2
 
 
 @pytest.mark.parametrize(

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import gc
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -22,16 +20,6 @@ def installed(tmp_path_factory: pytest.TempPathFactory) -> Path:
         assert SOURCE.count(broken.right) == 1, f"{broken.name}: {broken.right!r} is not one line"
         install(folder, f"broken-{broken.name}", SOURCE.replace(broken.right, broken.wrong))
     return folder
-
-
-@pytest.fixture(scope="module", autouse=True)
-def frozen_heap() -> Iterator[None]:
-    """Each session of pytest ends with ten full collections. What other tests left in this process
-    is put out of their sight, as it would take them longer than the session itself."""
-    gc.collect()
-    gc.freeze()
-    yield
-    gc.unfreeze()
 
 
 def outcome(name: str, test: str, capfd: pytest.CaptureFixture[str]) -> tuple[int, str]:

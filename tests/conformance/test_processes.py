@@ -11,7 +11,7 @@ import pytest
 from beamsieve_conformance import plugin, run
 from beamsieve_conformance.subject import Subject
 
-RUN = {"keyword": "test_prefix", "quick": True}
+RUN = {"tests": ["test_prefix.py"], "quick": True}
 Capture = pytest.CaptureFixture[str]
 
 

@@ -1,5 +1,7 @@
 """The demo's world and its figures."""
 
+import contextlib
+import io
 import json
 import re
 
@@ -11,8 +13,17 @@ from beamsieve.demo.world import QUICK, make_world
 
 
 @pytest.fixture(scope="module")
-def demo():
-    return run_demo(json=True, quick=True, seed=1)
+def told():
+    """The result of one run, and what it printed to stdout and stderr."""
+    out, err = io.StringIO(), io.StringIO()
+    with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
+        result = run_demo(quick=True, seed=1)
+    return result, out.getvalue(), err.getvalue()
+
+
+@pytest.fixture(scope="module")
+def demo(told):
+    return told[0]
 
 
 def test_the_result_is_plain_json(demo):
@@ -53,10 +64,9 @@ def test_three_users_are_shown_with_readable_items(demo):
         assert scores == sorted(scores, reverse=True)
 
 
-def test_the_report_says_what_the_result_says(capsys):
-    result = run_demo(quick=True, seed=2)
-    said = capsys.readouterr()
-    assert said.err == ""  # no progress bar where nobody watches
+def test_the_report_says_what_the_result_says(told):
+    result, out, err = told
+    assert err == ""  # no progress bar where nobody watches
     for text in (
         f"{result['recall_at_10']:.4f}",
         f"{result['ndcg_at_10']:.4f}",
@@ -64,8 +74,8 @@ def test_the_report_says_what_the_result_says(capsys):
         f"{result['ms_per_request']['score_first']:.3f}",
         result["users"][2]["recommended"][9]["name"],
     ):
-        assert text in said.out
-    assert re.search(r"illegal beams +0\.00%", said.out)
+        assert text in out
+    assert re.search(r"illegal beams +0\.00%", out)
 
 
 def test_a_seed_is_a_world():

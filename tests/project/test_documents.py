@@ -47,6 +47,7 @@ RUN_ELSEWHERE = {
     "demo": "tests/demo, by its parts: two minutes",
     "demo --quick --json": "tests/demo",
     "conformance torch:cpu --quick": "dev.py test, and tox's wheel",
+    "conformance reference --quick -k prefix --json": "tests/cli/test_backend_commands.py",
     "bench matrix --quick --workloads items.safetensors --output run.json": ".ci/bench",
     "bench stage --items 20000 --beams 16 --rounds 3": "tests/bench/test_stage.py",
 }
