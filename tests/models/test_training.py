@@ -19,6 +19,7 @@ from beamsieve.models.checkpoint import (
     FORMAT,
     Checkpoint,
     load_checkpoint,
+    read_tensors,
     save_checkpoint,
     write_tensors,
 )
@@ -26,6 +27,7 @@ from beamsieve.models.config import ModelConfig
 from beamsieve.models.data import Histories
 from beamsieve.models.deco import Deco
 from beamsieve.models.losses import spelling_loss, training_loss
+from beamsieve.models.resuming import FORMAT as STATE
 from beamsieve.models.resuming import state_path
 from beamsieve.models.training import TrainingSettings, train
 
@@ -232,6 +234,16 @@ def test_resuming_without_the_checkpoint_of_the_best_epoch_is_refused(tmp_path):
     (tmp_path / "m").unlink()
     with pytest.raises(CheckpointError, match=r"is gone.*epoch kept so far is 1"):
         train(HISTORIES, INDEX, tmp_path / "m", config=CONFIG, settings=settings, resume=True)
+
+
+def test_a_flat_model_that_was_trained_to_read_otherwise_is_not_gone_on_with(tmp_path):
+    settings, config = replace(SETTINGS, epochs=1), replace(CONFIG, architecture="flat-gr")
+    train(HISTORIES, INDEX, tmp_path / "m", config=config, settings=settings)
+    state = state_path(tmp_path / "m")
+    tensors, metadata = read_tensors(state, STATE, 3)
+    write_tensors(state, tensors, {**metadata, "version": 2})
+    with pytest.raises(CheckpointError, match="FlatGR of version 2"):
+        train(HISTORIES, INDEX, tmp_path / "m", config=config, settings=settings, resume=True)
 
 
 def test_nothing_to_learn_is_refused(tmp_path):
