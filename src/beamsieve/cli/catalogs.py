@@ -4,18 +4,32 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
+from beamsieve.cli.catalog_options import (
+    AttributesOption,
+    CatalogArgument,
+    CodebooksOption,
+    ColumnOption,
+    EndTokenOption,
+    FormatOption,
+    OnErrorOption,
+    RejectsOption,
+    attributes_of,
+    columns_of,
+    dynamic_of,
+    numbers_of,
+    sizes_of,
+)
 from beamsieve.cli.descriptions import show_catalog, show_index
 from beamsieve.cli.failures import fail
 from beamsieve.cli.output import (
     JsonOption,
-    named_columns,
     print_json,
     progress,
     readable,
@@ -27,59 +41,6 @@ if TYPE_CHECKING:
     from beamsieve.catalog import Catalog
     from beamsieve.index import Index
     from beamsieve.targeting import Attribute
-
-Number = TypeVar("Number", int, float)
-
-CatalogArgument = Annotated[
-    Path,
-    typer.Argument(
-        exists=True,
-        help="A .parquet, .csv, .jsonl, .npy, .npz, *.index.json or info .txt file.",
-    ),
-]
-FormatOption = Annotated[
-    Literal["parquet", "csv", "jsonl", "npy", "npz", "index.json", "info"] | None,
-    typer.Option("--format", help="The catalog's format, where its name does not tell."),
-]
-CodebooksOption = Annotated[
-    str | None,
-    typer.Option(
-        metavar="SIZES",
-        help="Codebook sizes, one for all levels or one each (256,256,512); "
-        "by default one more than each level's largest token.",
-    ),
-]
-EndTokenOption = Annotated[
-    bool,
-    typer.Option(
-        "--end-token", help="Append an end token, so that one SID may be a prefix of another."
-    ),
-]
-OnErrorOption = Annotated[
-    Literal["raise", "skip"], typer.Option(help="What to do with a row that cannot be used.")
-]
-RejectsOption = Annotated[
-    Path | None, typer.Option(dir_okay=False, help="Where to write skipped rows (JSON lines).")
-]
-ColumnOption = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--column",
-        metavar="ROLE=NAME",
-        help="What a column is called: item=asin, title=name, rules=who, sid=code, or sid=a,b,c "
-        "for one column per level; may be repeated.",
-    ),
-]
-
-AttributesOption = Annotated[
-    Path | None,
-    typer.Option(
-        exists=True,
-        dir_okay=False,
-        help="What the column rules, and requests, may name: a JSON list such as "
-        '[{"name": "country", "values": ["US"]}, {"name": "place", "bloom": 256}].',
-    ),
-]
 
 
 def build(
@@ -117,10 +78,10 @@ def build(
         {"the catalog": catalog, "the file of --attributes": attributes},
     )
     check_regular(output)
-    parts = _numbers("--static", static, int, "one number of parts per level, as 64,64,32,8")
+    parts = numbers_of("--static", static, int, "one number of parts per level, as 64,64,32,8")
     if parts is not None and min(parts) < 1:
         raise typer.BadParameter(f"{static!r} has a number below 1", param_hint="--static")
-    fill = _dynamic(dynamic)
+    fill = dynamic_of(dynamic)
     if parts is not None and fill is not None:
         raise typer.BadParameter("give --static or --dynamic, not both")
     if attributes is None and (parts is not None or fill is not None):
@@ -128,8 +89,8 @@ def build(
             "they divide the matchers of targeting rules; give --attributes too",
             param_hint="--static or --dynamic",
         )
-    declared = () if attributes is None else _attributes(attributes)
-    sizes = _sizes(codebooks)
+    declared = () if attributes is None else attributes_of(attributes)
+    sizes = sizes_of(codebooks)
     rows = _read(catalog, format, sizes, end_token, on_error, rejects, column, declared)
     with _reporting() as report:
         index = Index.build(
@@ -175,7 +136,7 @@ def inspect(
         else:
             show_index(file, stats)
         return
-    sizes = _sizes(codebooks)
+    sizes = sizes_of(codebooks)
     report = _read(file, format, sizes, end_token, on_error, None, column).report.as_dict()
     if json:
         print_json({"catalog": file} | report)
@@ -239,7 +200,7 @@ def _read(
     """Read a catalog under a progress bar."""
     from beamsieve.catalog import Catalog
 
-    names = _columns(columns)
+    names = columns_of(columns)
     if rejects is not None and on_error != "skip":
         raise typer.BadParameter("--rejects needs --on-error skip")
     with _reporting() as report, _rejects_aside(rejects) as aside:
@@ -278,54 +239,6 @@ def _reporting() -> Iterator[Any]:
             bars.update(tasks[what], completed=done, total=total or None)
 
         yield report
-
-
-def _sizes(text: str | None) -> Sequence[int] | int | None:
-    what = "one size above 0, or one per level, as 256,256,512"
-    sizes = _numbers("--codebooks", text, int, what)
-    if sizes is not None and min(sizes) < 1:
-        raise typer.BadParameter(f"{text!r} is not {what}", param_hint="--codebooks")
-    return sizes[0] if sizes is not None and len(sizes) == 1 else sizes
-
-
-def _numbers(option: str, text: str | None, kind: type[Number], what: str) -> list[Number] | None:
-    """The numbers of an option, with commas between them."""
-    if text is None:
-        return None
-    try:
-        return [kind(number) for number in text.split(",")]
-    except ValueError:
-        raise typer.BadParameter(f"{text!r} is not {what}", param_hint=option) from None
-
-
-def _dynamic(text: str | None) -> tuple[float, int] | None:
-    if text is None:
-        return None
-    try:
-        fill, most = text.split(",")
-        read = float(fill), int(most)
-        if not (0 <= read[0] <= 1 and read[1] >= 1):
-            raise ValueError
-    except ValueError:
-        raise typer.BadParameter(
-            f"{text!r} is not a fill from 0 to 1 and a whole number from 1, as 0.5,8",
-            param_hint="--dynamic",
-        ) from None
-    return read
-
-
-def _attributes(path: Path) -> Sequence[Attribute]:
-    from beamsieve.targeting.attributes import read_attributes
-
-    return read_attributes(path)
-
-
-def _columns(texts: list[str] | None) -> Mapping[str, str | list[str]] | None:
-    named = named_columns(texts, ("item", "sid", "title", "rules"))
-    return {
-        role: name.split(",") if role == "sid" and "," in name else name
-        for role, name in named.items()
-    } or None
 
 
 def _user_codebooks(index: Index) -> tuple[int, ...]:
