@@ -6,6 +6,7 @@ The rows decode without a catalog: every token may follow every prefix (``wide_f
 timed only after its graph gave, bit for bit, what the same decode gives step by step, and after its
 hidden states were compared with a decode of plain PyTorch in float32. With ``--settle``, a row's
 queue goes on behind its first replays until it keeps still, and is timed again (``wide_timing``).
+Rows that are not run keep their place in the file.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from __future__ import annotations
 import argparse
 import json
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -214,6 +216,14 @@ def _row(found: dict[str, Any]) -> int:
     return int(found["row"])
 
 
+def _rows_before(path: Path, wanted: Sequence[int]) -> list[dict[str, Any]]:
+    """Rows that a run before left in the file, and this one does not make again."""
+    if not path.exists():
+        return []
+    rows: list[dict[str, Any]] = json.loads(path.read_text(encoding="utf-8"))["rows"]
+    return [row for row in rows if row["row"] not in wanted]
+
+
 def main(arguments: list[str] | None = None) -> int:
     """Gate, then row by row; one JSON file, rewritten after every row."""
     parser = argparse.ArgumentParser(description=__doc__)
@@ -236,16 +246,18 @@ def main(arguments: list[str] | None = None) -> int:
     device = "cuda"
     workload = SMALL if given.small else GRACE
     given.out.mkdir(parents=True, exist_ok=True)
+    path = given.out / "wide_ladder.json"
+    wanted = [int(number) for number in given.rows.split(",") if number]
+    wanted = wanted or list(range(1, len(ROWS) + 1))
     outcome: dict[str, Any] = {
         "device": torch.cuda.get_device_name(),
         "torch": torch.__version__,
         "gate": check_all(workload, device, torch.bfloat16),
-        "rows": [],
+        "rows": _rows_before(path, wanted),
     }
-    wanted = [int(number) for number in given.rows.split(",") if number]
     made: dict[tuple[ProductKind, torch.dtype], WideWeights] = {}
     exact = weights(workload, device, torch.float32, kernels=False)
-    for number in wanted or range(1, len(ROWS) + 1):
+    for number in wanted:
         row = ROWS[number - 1]
         if time.monotonic() - began > given.seconds:
             break
@@ -261,7 +273,7 @@ def main(arguments: list[str] | None = None) -> int:
         outcome["rows"] = sorted([*outcome["rows"], {"row": number, **found}], key=_row)
         print(json.dumps({"row": number, **found}), flush=True)
         text = json.dumps(outcome, indent=1)
-        (given.out / "wide_ladder.json").write_text(text + "\n", encoding="utf-8")
+        path.write_text(text + "\n", encoding="utf-8")
         torch.cuda.empty_cache()
     return 0
 

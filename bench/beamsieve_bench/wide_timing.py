@@ -22,11 +22,10 @@ from beamsieve_bench.gpu_timing import captured
 
 PACED = 100
 """Replays of a paced run."""
-BLOCK = 50
-"""Replays whose mean is looked at while a queue settles."""
+BLOCK = 100
+"""Replays whose mean is looked at while a queue settles: longer than one swing of the clock."""
 STILL = 0.005
-"""The last STILL_BLOCKS means of a settled queue lie within this share of each other."""
-STILL_BLOCKS = 3
+"""Two blocks of a settled queue, one after the other, lie within this share of each other."""
 Events = list[tuple[torch.cuda.Event, torch.cuda.Event]]
 
 
@@ -93,7 +92,7 @@ def _wait_until(moment: float) -> None:
 
 def _summary(taken: NDArray[np.float64]) -> Times:
     p50, p99 = np.percentile(taken, [50, 99])
-    parts = [float(np.median(part)) if len(part) else p50 for part in np.array_split(taken, 3)]
+    parts = [float(np.median(part) if len(part) else p50) for part in np.array_split(taken, 3)]
     return Times(
         float(p50), float(p99), float(taken.mean()), len(taken), (parts[0], parts[1], parts[2])
     )
@@ -130,9 +129,9 @@ class Settled:
 
 
 def still(means: Sequence[float]) -> bool:
-    """Whether the last blocks' means are near each other."""
-    last = means[-STILL_BLOCKS:]
-    return len(last) == STILL_BLOCKS and max(last) <= min(last) * (1 + STILL)
+    """Whether the last two blocks' means are near each other."""
+    last = means[-2:]
+    return len(last) == 2 and max(last) <= min(last) * (1 + STILL)
 
 
 def settled_times(
