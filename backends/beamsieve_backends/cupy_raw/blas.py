@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import ctypes
 import importlib
+from collections.abc import Iterator
+from contextlib import contextmanager
 from functools import cache
 from typing import Any
 
@@ -48,7 +50,7 @@ def library() -> Any:
 
 
 class Products:
-    """Matrix products on one device, from one host thread."""
+    """Matrix products on one device, from one host thread at a time."""
 
     def __init__(self) -> None:
         handle = ctypes.c_void_p()
@@ -113,6 +115,29 @@ class Products:
             ),
             "cublasGemmEx",
         )
+
+
+class Handles:
+    """Lends cuBLAS's handles: there are as many as there ever were products at one moment.
+
+    A handle keeps memory of the device. One for each thread would keep it for every thread that
+    ever searched, as nothing says when a thread has ended.
+    """
+
+    def __init__(self) -> None:
+        self._free: list[Products] = []
+
+    @contextmanager
+    def lent(self) -> Iterator[Products]:
+        """A handle that nobody else uses meanwhile."""
+        try:
+            products = self._free.pop()
+        except IndexError:
+            products = Products()
+        try:
+            yield products
+        finally:
+            self._free.append(products)
 
 
 def _checked(status: int, call: str) -> None:

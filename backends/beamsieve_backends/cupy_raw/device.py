@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from beamsieve.errors import BackendError, InputError
-from beamsieve_backends.cupy_raw.blas import WORKSPACE_BYTES, Products
+from beamsieve_backends.cupy_raw.blas import WORKSPACE_BYTES, Handles
 from beamsieve_backends.cupy_raw.clusters import allow_any_size, launch_clusters
 from beamsieve_backends.cupy_raw.sources import expression, source_of
 from beamsieve_backends.cupy_raw.upload import to_device
@@ -64,7 +64,7 @@ class CudaDevice:
         self.clusters = int(properties["major"]) in (9, 10)
         self._kernels: dict[str, Any] = {}
         self._lock = threading.RLock()  # a collected workspace may give back while it is held
-        self._threads = threading.local()
+        self._handles = Handles()
         self._zeros: dict[tuple[int, int], list[Any]] = defaultdict(list)
         self._slab: Any = None
         self._slab_used = 0
@@ -286,20 +286,18 @@ class CudaDevice:
         workspace: Any,
     ) -> None:
         """out[i, j] = left[i] . right[j]; ``shape`` is rows, columns, depth."""
-        products = getattr(self._threads, "products", None)
-        if products is None:
-            products = self._threads.products = Products()
         if self.clear_products:
             out.data.memset_async(0, 4 * shape[0] * shape[1], cupy.cuda.get_current_stream())
-        products.rows_by_rows(
-            self.address(left),
-            self.address(right),
-            self.address(out),
-            shape,
-            dtype,
-            stream=self.stream(),
-            workspace=self.address(workspace),
-        )
+        with self._handles.lent() as products:
+            products.rows_by_rows(
+                self.address(left),
+                self.address(right),
+                self.address(out),
+                shape,
+                dtype,
+                stream=self.stream(),
+                workspace=self.address(workspace),
+            )
 
     def product_workspace(self) -> Any:
         """Memory for ``multiply``; one stream at a time may use it."""
