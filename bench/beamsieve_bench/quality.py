@@ -5,9 +5,8 @@
 ``--data`` and ``--model`` take several, by commas. ``deco-kd`` needs its teacher, a ``fused-gr`` of
 the same seed, which is trained first. On a GPU all trainings of a command run side by side
 (``beamsieve_bench.fleet``) within ``--seconds``; elsewhere one after the other, each to its own end
-(:func:`beamsieve.models.train`), which keeps the epoch of the least held-out loss, where a fleet
-keeps the last weights of a rate that falls. All models of a data set share their settings but for
-what ``TRAINED_WITH`` and ``TRAINED_ON`` say.
+(:func:`beamsieve.models.train`). All models of a data set share their settings but for what
+``TRAINED_WITH`` says.
 """
 
 from __future__ import annotations
@@ -53,13 +52,8 @@ TRAINED_WITH: dict[str, dict[str, Any]] = {
     "fused-gr-uncharged": {"validity": 0.0},
     "deco-kd": {"from_teacher": True},
     "deco-kd-pointer": {"from_teacher": True},
-    "flat-gr": {"validity": 1.0},  # whose prefixes stand among all codes of a history
 }
 """Settings of one model that are not its data set's."""
-TRAINED_ON: dict[tuple[str, str], dict[str, Any]] = {
-    ("minionerec-industrial", "flat-gr"): {"epochs": 100, "validity": 2.0}
-}
-"""Settings of one model on one data set."""
 
 _SIZES = ModelConfig(
     width=128, layers=2, heads=4, decoder_width=128, decoder_layers=2, concepts=4, longest=50,
@@ -114,8 +108,8 @@ class Work:
 
     def settings_of(self, model: str, seed: int) -> TrainingSettings:
         """How a model is trained; what was asked for goes before what is the model's own."""
-        own = TRAINED_WITH.get(model, {}) | TRAINED_ON.get((self.data.name, model), {})
-        return replace(self.settings, **own | self._asked | {"seed": seed})
+        own = TRAINED_WITH.get(model, {}) | self._asked | {"seed": seed}
+        return replace(self.settings, **own)
 
     def trainee(self, model: str, seed: int, teacher: Trainee | None) -> Trainee:
         """A training on the device."""

@@ -120,9 +120,9 @@ def test_one_command_trains_teacher_and_model_and_judges_them(tmp_path, monkeypa
 def test_a_models_own_settings_give_way_to_what_is_asked_for(asked):
     work = quality.Work(a_data_set(), "cpu", asked)
     charged = quality.SETTINGS["letter-beauty"].validity
-    weights = [work.settings_of(model, 3).validity for model in ("fused-gr", "flat-gr")]
-    assert weights == [asked.get("validity", charged), asked.get("validity", 1.0)]
-    assert charged != 1
+    weights = [work.settings_of(model, 3).validity for model in ("fused-gr", "fused-gr-uncharged")]
+    assert weights == [asked.get("validity", charged), asked.get("validity", 0.0)]
+    assert charged != 0
 
 
 def test_generation_is_timed_for_every_model(tmp_path, monkeypatch):
