@@ -90,7 +90,8 @@ def bars_of(folder: Path) -> list[Bar]:
 
 
 def figure(bars: Sequence[Bar]) -> str:
-    """Bars of P50 on a logarithmic scale, a line to P99, a ring at GRACE's own figure."""
+    """Bars of P50 on a logarithmic scale, a line to P99, a stroke at the P99 of a settled queue, a
+    ring at GRACE's own figure."""
     left, width, height, top = 250, 430, 26, 34
     low, high = 8.0, max(220.0, *(bar.p99 for bar in bars))
     span = math.log(high / low)
@@ -104,7 +105,7 @@ def figure(bars: Sequence[Bar]) -> str:
         'role="img" font-family="system-ui, sans-serif" font-size="12">',
         "<title>Milliseconds of one decode, row by row</title>",
         "<style>text{fill:#334}.bar{fill:#3f51b5}.late{stroke:#9aa3dd;stroke-width:3}"
-        ".paper{fill:none;stroke:#d9480f;stroke-width:2}.grid{stroke:#99a;stroke-opacity:.35}"
+        ".still{stroke:#2b8a3e;stroke-width:2}.paper{fill:none;stroke:#d9480f;stroke-width:2}.grid{stroke:#99a;stroke-opacity:.35}"
         "@media(prefers-color-scheme:dark){text{fill:#dde}.bar{fill:#8c9eff}}</style>",
     ]
     parts += [
@@ -122,6 +123,12 @@ def figure(bars: Sequence[Bar]) -> str:
             f'<line class="late" x1="{x(bar.p50):.1f}" x2="{x(bar.p99):.1f}" y1="{middle}" '
             f'y2="{middle}"/>'
         )
+        if bar.settled:
+            at = x(bar.settled[1])
+            parts.append(
+                f'<line class="still" x1="{at:.1f}" x2="{at:.1f}" y1="{y + 4}" '
+                f'y2="{y + height - 4}"/>'
+            )
         if bar.paper:
             parts.append(
                 f'<circle class="paper" cx="{x(bar.paper[0]):.1f}" cy="{middle}" r="5"/>'
@@ -188,8 +195,8 @@ def kernels_table(folder: Path) -> str:
     ]
     for name, taken in found["own_ms"].items():
         lines.append(f"| {name} | {' | '.join(f'{taken[t]:.3f}' for t in tokens)} |")
-    lines += ["", "| products of one layer, 16 384 rows | ms | TFLOP/s | float8 |", "| --- |" * 4]
-    lines[-1] = "| --- | --- | --- | --- |"
+    lines += ["", "| products of one layer, 16 384 rows | ms | TFLOP/s | float8 |"]
+    lines.append("|" + " --- |" * 4)
     float8 = found.get("float8_products")
     for name, one in found["products"].items():
         other = f"{float8[name]['ms']:.3f} ms" if isinstance(float8, dict) else "not measured"
