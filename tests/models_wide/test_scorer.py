@@ -49,6 +49,21 @@ def test_decode_equals_the_naive_decoder(
 
 
 @torch.no_grad()
+@pytest.mark.parametrize("context", ["plain", "per_beam"])
+def test_what_fills_a_context_up_may_be_anything(context):
+    score = WideScorer(weights_of(small(), torch.float32), 2, WIDTHS, 7, context=context)
+    given, lengths = torch.randn(2, 5, 32), torch.tensor([5, 2])
+    score.load(given, lengths)
+    expected, _ = score(1, first_beams(2))
+    score.load(torch.full((2, 7, 32), torch.nan))  # and what an earlier search left there
+    given[1, 2:] = torch.tensor([torch.nan, torch.inf]).repeat(16)
+    score.load(given, lengths)
+    found, _ = score(1, first_beams(2))
+    assert torch.isfinite(expected).all()
+    assert torch.equal(found, expected)
+
+
+@torch.no_grad()
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
 def test_half_precision_stays_near(dtype):
     model = small()

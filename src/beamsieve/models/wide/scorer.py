@@ -149,7 +149,8 @@ class WideScorer:
 
         Args:
             context: [B, c, d], c at most the scorer's ``columns``.
-            lengths: int [B], how many of each are real; all of them when None.
+            lengths: int [B], how many of each are real; all of them when None. The others may hold
+                anything.
 
         Raises:
             InputError: another batch or width, more tokens than there is room for, or fewer where
@@ -169,15 +170,19 @@ class WideScorer:
                 f"the scorer was made for {'up to' if self._lengths is not None else 'exactly'} "
                 f"{self.columns}."
             )
-        flat = context.to(self.weights.dtype).reshape(batch * columns, -1)
-        for kept, layer in zip(self._kept, self.weights.layers, strict=True):
-            made = torch.mm(flat, layer.context.t())
-            kept[:, :columns].copy_(made.view(batch, columns, 2, *self._shape))
         if self._lengths is not None:
             if lengths is None:
                 self._lengths.fill_(columns)
             else:
                 self._lengths.copy_(lengths.clamp(0, columns))  # no kernel reads behind the end
+                # What fills a context up may be anything, and NaN gets through a mask.
+                places = torch.arange(columns, device=self.weights.device)
+                context = context.masked_fill((places >= self._lengths[:, None])[..., None], 0.0)
+        flat = context.to(self.weights.dtype).reshape(batch * columns, -1)
+        for kept, layer in zip(self._kept, self.weights.layers, strict=True):
+            made = torch.mm(flat, layer.context.t())
+            kept[:, :columns].copy_(made.view(batch, columns, 2, *self._shape))
+            kept[:, columns:].zero_()  # so may what an earlier search left there
 
     @torch.no_grad()
     def __call__(self, step: int, beams: SpeltBeams) -> tuple[Tensor, Tensor]:
