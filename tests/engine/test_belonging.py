@@ -134,6 +134,22 @@ def test_a_search_ends_on_the_plan_that_it_began_on(engine, heads, monkeypatch):
     assert asked == ["full"] * 3 + ["selective"] * 3
 
 
+def test_the_first_half_of_a_step_follows_the_plan(engine, heads, monkeypatch):
+    measured = engine.warm_up(batch=1, widths=[1, 1, 1], head=heads, repeats=1)
+    asked = []
+    candidates = type(engine._backend).candidates
+
+    def spy(self, beams, inputs, normalize):
+        asked.append(inputs.projection)
+        return candidates(self, beams, inputs, normalize)
+
+    monkeypatch.setattr(type(engine._backend), "candidates", spy)
+    for projection in ("full", "selective"):
+        engine.use_plan(replace(measured, steps=(projection,) * 3))
+        engine.candidates(engine.begin(1), hidden=np.ones((1, 1, 6), np.float32), head=heads[0])
+    assert asked == ["full", "selective"]
+
+
 class TestHeadsOfWarmUp:
     @pytest.fixture
     def even(self) -> bs.Engine:

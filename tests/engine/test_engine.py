@@ -6,6 +6,7 @@ import itertools
 import json
 import threading
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -253,6 +254,19 @@ class TestPlan:
             bs.Engine(index, backend="reference", plan=plan)
         with pytest.raises(bs.InputError, match="measured for the normalizer"):
             bs.Engine(index, backend="torch:cpu", normalize="eligible", plan=plan)
+        elsewhere = replace(plan, device_name="another processor")
+        with pytest.raises(bs.InputError, match="for the processor another processor"):
+            bs.Engine(index, backend="torch:cpu", plan=elsewhere)
+
+    def test_the_first_turn_of_each_projection_is_not_counted(self, engine, heads, monkeypatch):
+        known = engine.capabilities.projections
+        others = len(known) - 1
+        cold, warm = [100.0] + [1.0] * others, [1.0] + [2.0] * others
+        turns = itertools.cycle(cold + warm)
+        monkeypatch.setattr(engine._backend, "seconds", lambda work: (work(), next(turns))[1])
+        plan = engine.warm_up(batch=2, widths=[3, 3, 3], head=heads, repeats=1)
+        assert plan.steps == (known[0],) * 3
+        assert all(times[known[0]] == 1e3 for times in plan.milliseconds)
 
     def test_a_new_index_drops_the_plan(self, engine, heads):
         engine.warm_up(batch=1, widths=[3, 3, 3], head=heads, repeats=1)

@@ -120,10 +120,20 @@ def test_graphs_of_a_replaced_index_are_dropped(backend):
     engine, model = Engine(an_index(), backend), Model()
     engine.search(model.score, WIDTHS, batch=2, graph=True)
     engine.replace(an_index(SIDS[3:]))
+    assert len(engine._graphs) == 0  # not only with the next search: they hold the old tables
     plain = engine.search(model.score, WIDTHS, batch=2)
     same(engine.search(model.score, WIDTHS, batch=2, graph=True), plain)
     assert backend.captures == 2
     assert len(engine._graphs) == 1
+
+
+def test_another_plan_is_captured_anew(backend):
+    engine, score = Engine(an_index(), backend), Model().score
+    plan = engine.warm_up(batch=2, widths=WIDTHS, head=np.ones((5, 3), np.float32), repeats=1)
+    for followed in (plan, replace(plan, batch=3), plan):
+        engine.use_plan(followed)
+        engine.search(score, WIDTHS, batch=2, graph=True)
+    assert backend.captures == 2
 
 
 def test_the_graph_used_longest_ago_makes_room(backend):

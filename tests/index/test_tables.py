@@ -253,3 +253,10 @@ def test_arguments_of_another_kind_are_refused() -> None:
         build(catalog, 5)
     with pytest.raises(InputError, match="static is 5"):
         build(catalog, static=5)
+
+
+def test_every_semantic_id_of_several_lengths_is_a_leaf() -> None:
+    sids = [[0, 1, 2], [0, 2, -1], [1, -1, -1], [0, 1, 0]]
+    index = Index.build(Catalog.from_arrays(sids, codebooks=3))
+    assert index.leaf_count == 4
+    assert index.leaf_of([1]) == 3
