@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -255,8 +256,10 @@ def test_arguments_of_another_kind_are_refused() -> None:
         build(catalog, static=5)
 
 
-def test_every_semantic_id_of_several_lengths_is_a_leaf() -> None:
+def test_every_semantic_id_of_several_lengths_is_a_leaf(tmp_path: Path) -> None:
     sids = [[0, 1, 2], [0, 2, -1], [1, -1, -1], [0, 1, 0]]
     index = Index.build(Catalog.from_arrays(sids, codebooks=3))
-    assert index.leaf_count == 4
-    assert index.leaf_of([1]) == 3
+    index.save(tmp_path / "index")
+    for each in (index, Index.load(tmp_path / "index")):
+        assert each.leaf_count == 4
+        assert each.leaf_of([1]) == 3
