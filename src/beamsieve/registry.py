@@ -162,18 +162,27 @@ def _open_best(
             f'"auto" takes no options ({urlencode(spec.options)}); name the backend they are for.'
         )
     points = installed()
-    passed_over = []
+    passed_over, not_here, unfit = [], [], []
     for name in PREFERENCE:
         if name not in points:
             continue
         try:
-            backend, chosen = _open(BackendSpec(name, spec.device), refuse)
+            backend = _constructed(BackendSpec(name, spec.device))
         except BackendError as error:
             passed_over.append(f"{name}: {str(error).rstrip('.')}")
+            logger.debug("backend auto passed over %s", passed_over[-1])
+            not_here.append(name)
             continue
-        unfit = "; ".join(passed_over)
-        why = f", as others cannot serve: {unfit}" if unfit else ", the first choice"
-        logger.info("backend auto took %s%s", chosen, why)
+        reason = None if refuse is None else refuse(backend)
+        if reason:
+            passed_over.append(f"{name}: {reason.rstrip('.')}")
+            unfit.append(passed_over[-1])
+            continue
+        chosen = BackendSpec(name, backend.device)
+        why = "".join(f"; {each}" for each in unfit)
+        if not_here:
+            why += f"; {' and '.join(not_here)} cannot run here (`beamsieve backends` says why)"
+        logger.info("backend auto took %s%s", chosen, why or ", the first choice")
         return backend, chosen
     reasons = "; ".join(passed_over) or f"none of {', '.join(PREFERENCE)} is installed"
     raise BackendError(f"No backend can serve this: {reasons}.")

@@ -207,12 +207,22 @@ def test_auto_says_what_it_took_and_why(index, monkeypatch, caplog):
 
 def test_auto_passes_over_what_cannot_serve(plugins, monkeypatch, caplog):
     plugins("asleep", "raise ImportError('no driver')")
-    monkeypatch.setattr(registry, "PREFERENCE", ("asleep", "reference"))
-    with caplog.at_level(logging.INFO, logger="beamsieve"):
-        backend, spec = open_backend("auto")
+    monkeypatch.setattr(registry, "PREFERENCE", ("asleep", "torch", "reference"))
+    with caplog.at_level(logging.DEBUG, logger="beamsieve"):
+        backend, spec = open_backend(
+            "auto", lambda opened: "it is busy." if opened.name == "torch" else None
+        )
     assert isinstance(backend, Backend)
     assert spec.name == "reference"
-    assert "no driver" in caplog.text
+    # What this machine lacks stands in ``beamsieve backends``, so a name does; what this index is
+    # refused for stands nowhere else.
+    (said,) = (record for record in caplog.records if record.levelno == logging.INFO)
+    assert said.getMessage() == (
+        "backend auto took reference:cpu; torch: it is busy; asleep cannot run here "
+        "(`beamsieve backends` says why)"
+    )
+    (detail,) = (record for record in caplog.records if record.levelno == logging.DEBUG)
+    assert "no driver" in detail.getMessage()
 
 
 def test_auto_that_finds_nothing_gives_every_reason(monkeypatch):
