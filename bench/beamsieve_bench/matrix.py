@@ -87,7 +87,6 @@ def measure(options: argparse.Namespace) -> Run:
             clock=time.process_time if options.clock == "processor" else time.perf_counter,
             deadline=began + options.limit,
             keep_going=options.keep_going,
-            data={} if options.data is None else {"data": str(options.data)},
             timing=_timing(options),
         )
         run = Run(machine(device, options.commit), limits, gate, [], absent)

@@ -45,7 +45,6 @@ class Settings:
         clock: what plain calls on a processor are timed with.
         deadline: of ``time.monotonic``: no cell begins later.
         keep_going: whether what fails is noted and left out, in place of ending the run.
-        data: the options that name real catalogs, for the reproduce lines.
         timing: the options that say how it is timed, for the reproduce lines.
     """
 
@@ -59,7 +58,6 @@ class Settings:
     clock: Clock
     deadline: float
     keep_going: bool
-    data: Mapping[str, str]
     timing: Mapping[str, object]
 
 
@@ -277,7 +275,7 @@ def _row(
             str(settings.device),
             settings.hidden,
             settings.rounds,
-            {**settings.timing, **(settings.data if source.name.startswith("real:") else {})},
+            settings.timing,
         ),
         **values,
     )

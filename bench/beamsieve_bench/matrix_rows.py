@@ -241,7 +241,10 @@ def source_commit() -> str:
 def reproduce_line(
     asked: str, cell: Cell, device: str, hidden: int, rounds: int, more: Mapping[str, object]
 ) -> str:
-    """The command that measures this row's cell again; ``more`` are further options."""
+    """The command that measures this row's cell again; ``more`` are further options.
+
+    The folder of real catalogs is left to the variable BEAMSIEVE_DATA: it is each machine's own.
+    """
     words = ["beamsieve", "bench", "matrix", "--backends", asked]
     shares = "none" if cell.share is None else f"{cell.share:g}"
     for name, value in (
