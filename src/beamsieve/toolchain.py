@@ -34,8 +34,18 @@ _decorating = threading.RLock()
 @cache
 def has_numba() -> bool:
     """Whether Numba is installed and may compile. It is not imported: that takes half a second."""
-    forbidden = os.environ.get("NUMBA_DISABLE_JIT", "0") not in ("", "0")
-    return not forbidden and importlib.util.find_spec("numba") is not None
+    return not _is_forbidden() and importlib.util.find_spec("numba") is not None
+
+
+def what_is_missing() -> str:
+    """What to do so that ``has_numba`` holds, as the end of a sentence."""
+    if _is_forbidden():
+        return "the variable NUMBA_DISABLE_JIT keeps it from compiling, unset it"
+    return f"install it with: {INSTALL}"
+
+
+def _is_forbidden() -> bool:
+    return os.environ.get("NUMBA_DISABLE_JIT", "0") not in ("", "0")
 
 
 def cache_folder(sources: Path) -> Path:

@@ -261,3 +261,6 @@ class TestChoice:
         monkeypatch.setattr(choice, "has_numba", lambda: False)
         with pytest.raises(InputError, match=r"needs Numba; install it with: pip install 'beams"):
             index.update(remove=[0], compiled=True)
+        monkeypatch.setenv("NUMBA_DISABLE_JIT", "1")
+        with pytest.raises(InputError, match="NUMBA_DISABLE_JIT keeps it from compiling, unset"):
+            index.update(remove=[0], compiled=True)

@@ -28,7 +28,7 @@ from beamsieve.interface import (
     Search,
     StepInputs,
 )
-from beamsieve.toolchain import INSTALL, has_numba
+from beamsieve.toolchain import INSTALL, has_numba, what_is_missing
 from beamsieve_backends.processor import processor_name
 from beamsieve_backends.torch_dense.outside import imported, opened_device, tile_slots
 from beamsieve_backends.torch_dense.products import block_rows, full_logits, selective_logits
@@ -142,7 +142,7 @@ class TorchBackend(Backend):
                 if self._device.type != "cpu"
                 else "it needs tables=plain"
                 if not self._plain
-                else f"it needs Numba; install it with: {INSTALL}"
+                else f"it needs Numba; {what_is_missing()}"
             )
             raise BackendError(f"The option projection is 'compiled', but {why}.")
         if self._default not in (None, *self._projections()):

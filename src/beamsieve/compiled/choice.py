@@ -6,7 +6,7 @@ import logging
 import sys
 
 from beamsieve.errors import BackendError, InputError
-from beamsieve.toolchain import INSTALL, has_numba, imported
+from beamsieve.toolchain import has_numba, imported, what_is_missing
 
 FEW_ROWS = 1 << 16
 """Below, NumPy's passes take a few milliseconds at most."""
@@ -45,7 +45,7 @@ def compiles(compiled: bool | None, rows: int) -> bool:
     if not isinstance(compiled, bool):
         raise InputError(f"compiled is {compiled!r}; give True, False or None.")
     if compiled and not has_numba():
-        raise InputError(f"compiled=True needs Numba; install it with: {INSTALL}")
+        raise InputError(f"compiled=True needs Numba; {what_is_missing()}")
     if compiled:
         imported()
     return compiled
