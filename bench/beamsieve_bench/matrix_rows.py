@@ -160,6 +160,8 @@ class Run:
         """
         try:
             values = json.loads(path.read_text("utf-8"))
+            if not isinstance(values, dict) or "format" not in values:
+                raise ValueError("it names no format")
             if values.pop("format") != FORMAT:
                 raise ValueError("another format")
             values["rows"] = [Row(**row) for row in values["rows"]]
@@ -243,7 +245,7 @@ def reproduce_line(
 ) -> str:
     """The command that measures this row's cell again; ``more`` are further options.
 
-    The folder of real catalogs is left to the variable BEAMSIEVE_DATA: it is each machine's own.
+    The folder of real catalogs is left to the variable BEAMSIEVE_BENCH_DATA: it is each machine's own.
     """
     words = ["beamsieve", "bench", "matrix", "--backends", asked]
     shares = "none" if cell.share is None else f"{cell.share:g}"

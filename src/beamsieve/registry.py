@@ -198,10 +198,10 @@ def load_class(name: str) -> type[Backend]:
     points = installed()
     if name not in points:
         close = difflib.get_close_matches(name, points, 1)
-        hint = f"did you mean {close[0]!r}? " if close else ""
+        hint = f"Did you mean {close[0]!r}? " if close else ""
         names = ", ".join(sorted(points)) or "none"
         raise BackendError(
-            f"The backend {name!r} is not installed: {hint}Installed are: {names}. Take one of "
+            f"The backend {name!r} is not installed. {hint}Installed are: {names}. Take one of "
             f"these, or pip install the package that brings {name!r}."
         )
     point = points[name]

@@ -58,7 +58,7 @@ def test_an_unknown_name_is_refused_with_what_is_installed_and_the_nearest_name(
         open_backend("torhc:cpu")
     text = str(refused.value)
     assert "'torhc' is not installed" in text
-    assert "did you mean 'torch'" in text
+    assert "Did you mean 'torch'" in text
     assert "reference, torch" in text
     assert "pip install" in text
 
