@@ -245,7 +245,7 @@ def reproduce_line(
 ) -> str:
     """The command that measures this row's cell again; ``more`` are further options.
 
-    The folder of real catalogs is left to the variable BEAMSIEVE_BENCH_DATA: it is each machine's own.
+    The folder of real catalogs is left to BEAMSIEVE_BENCH_DATA: it is each machine's own.
     """
     words = ["beamsieve", "bench", "matrix", "--backends", asked]
     shares = "none" if cell.share is None else f"{cell.share:g}"
