@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from beamsieve.index.layouts import make_table
 from beamsieve.index.leaves import has_no_empty_row
 from beamsieve.index.tables import StepTable, layout_bytes
+from beamsieve_backends.largest import sums_of_largest
 from beamsieve_backends.triton_slots.tuning import FURTHER
 from beamsieve_backends.upload import to_device
 
@@ -181,7 +182,7 @@ def load_table(
         dense=dense,
         leaf_first=None if leaves is None else _to_device(leaves, device),
         slots=slots,
-        unit_sums=_largest_sums(units),
+        unit_sums=sums_of_largest(units, LARGEST_WIDTH),
         typical_degree=float((degrees**2).sum() / max(1, degrees.sum())),
         typical_units=float(units.mean()) if len(units) else 0.0,
     )
@@ -208,12 +209,6 @@ def _as_words(tokens: NDArray[np.generic]) -> NDArray[np.int32]:
     words = np.zeros(max(1, -(-size // 4)), np.int32)
     words.view(np.uint8)[:size] = np.ascontiguousarray(tokens).view(np.uint8)
     return words
-
-
-def _largest_sums(counts: NDArray[np.int64]) -> NDArray[np.int64]:
-    kept = min(len(counts), LARGEST_WIDTH)
-    largest = np.partition(counts, len(counts) - kept)[len(counts) - kept :]
-    return np.concatenate([[0], np.cumsum(np.sort(largest)[::-1])])
 
 
 def _to_device(array: NDArray[Any], device: torch.device) -> torch.Tensor:
