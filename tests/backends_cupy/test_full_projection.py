@@ -122,6 +122,21 @@ def test_a_warp_for_each_part_or_one_for_all_changes_no_bit(backend, monkeypatch
     assert found[0] == found[1]
 
 
+@pytest.mark.parametrize("size", [13, 260])  # no whole vectors; more of them than a lane each
+def test_rows_of_any_length(backend, size):
+    check(backend, make_case(130, 21, size), 40)
+
+
+def test_a_tile_to_a_thread_or_several_changes_no_bit(backend, monkeypatch):
+    case = make_case(1500, 70, 24)
+    found = []
+    for tiles in (steps.TILES_TO_OPEN, 1 << 20):  # 1680 tiles: several blocks, and one
+        monkeypatch.setattr(steps, "TILES_TO_OPEN", tiles)
+        after = check(backend, case, 60, "float16")
+        found.append((after.keys.tobytes(), after.tokens.tobytes(), after.parents.tobytes()))
+    assert found[0] == found[1]
+
+
 def test_numbers_of_any_size(backend):
     table, valid, beams, hidden, head = make_case(130, 40, 16)
     hidden[0, ::3] *= np.float32(2.0**100)

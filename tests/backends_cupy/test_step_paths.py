@@ -8,6 +8,7 @@ import pytest
 
 from beamsieve.index.build import make_table
 from beamsieve.interface import Beams, Search, StepInputs
+from beamsieve_backends.cupy_raw import steps
 
 B, M, V, ROWS = 2, 96, 300, 40
 
@@ -99,6 +100,12 @@ def test_step(backend, layout, kind, width, projection):
         ):
             assert valid[rows[b, m], v]
             assert row == starts[rows[b, m]] + ranks[rows[b, m], v]
+
+
+@pytest.mark.parametrize("kind", ["smooth", "equal"])
+def test_several_tiles_of_a_list_to_a_thread(backend, monkeypatch, kind):
+    monkeypatch.setattr(steps, "TILES_TO_OPEN", 1 << 20)  # 960 of a request, in one block
+    test_step(backend, "sparse", kind, 40, "full")
 
 
 def test_as_many_beams_as_there_may_be_fit_in_shared_memory(backend):

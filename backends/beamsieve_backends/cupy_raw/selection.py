@@ -16,6 +16,8 @@ WARPS = 16
 """Warps of every block, as in ``kernels/common.cuh``."""
 GROUPS_PER_PLACE = 4
 """Groups of tiles per place to keep: so many make the bound nearly as sharp as single tiles do."""
+GROUPS_OF_BEAMS = 8
+"""The same where tiles belong to beams, of which the best have many of the best tiles."""
 BESTS_BYTES = 4 * 8192
 """Shared memory of the best keys of tiles in select_slots.cu."""
 OPENED_BYTES = 8192 * 4 + 512 * 32
@@ -112,10 +114,10 @@ def add_nudge(device: Any, candidates: Candidates, nudge: Any) -> Any:
     return keys
 
 
-def group_of(tiles: int, width: int, most: int) -> int:
+def group_of(tiles: int, width: int, most: int, per_place: int = GROUPS_PER_PLACE) -> int:
     """How many tiles make a group, at most ``most``, so that there are several groups per place."""
     group = 1
-    while group < most and tiles >= 2 * group * GROUPS_PER_PLACE * width:
+    while group < most and tiles >= 2 * group * per_place * width:
         group *= 2
     return group
 

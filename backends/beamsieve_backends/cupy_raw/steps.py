@@ -16,6 +16,7 @@ from beamsieve_backends.cupy_raw import arguments, fused
 from beamsieve_backends.cupy_raw.beams import beam_fields, new_beams, out_fields
 from beamsieve_backends.cupy_raw.projection import FullProjection
 from beamsieve_backends.cupy_raw.selection import (
+    GROUPS_OF_BEAMS,
     OPENED_BYTES,
     WARPS,
     WORDS_BYTES,
@@ -220,7 +221,7 @@ class StepCall:
         at_once = self.device.multiprocessors * WARPS * BLOCKS_AT_ONCE
         rows = B * M
         share = 1 if 2 * rows >= at_once else parts
-        group = group_of(M * tiles, self.shape.W, 16)
+        group = group_of(M * tiles, self.shape.W, 16, GROUPS_OF_BEAMS)
         slots = together * -(-chunks // parts)
         slots = -(-slots // group) * group
         size = 4 if dtype == "float32" else 2
@@ -239,7 +240,7 @@ class StepCall:
             scratch=address(take("scratch", B * M * tiles, np.float32)),
             scratch_stride=M * tiles,
             **list_fields(self.device, self.work, B, openers, self.fields["capacity"]),
-            masses=address(take("masses", 2 * B * M, np.float32)),
+            seen=address(take("seen", 8 * B * M, np.float32)),
             groups=address(take("groups", B * M * parts * slots // group, np.float32)),
             vectors=int(vectors),
             tile=tile,

@@ -156,6 +156,7 @@ def _load(
         "child_leaf": address("child_leaf"),
         "leaf_bytes": item_bytes("child_leaf"),
         "vocabulary": table.vocabulary,
+        "single": table.entries if table.rows == 1 else 0,
     }
     degrees = np.diff(table.plain_starts())
     return DeviceTable(

@@ -44,8 +44,9 @@ __device__ __noinline__ Bound bound_of(const float* best, u32 count, u32 width, 
             own.low = fminf(own.low, key[k] > never() ? key[k] : -never());
         }
     }
-    clear_histogram(histogram, BINS);
-    own = block_extent(own.high, own.low, words);
+#pragma unroll 1
+    for (u32 i = threadIdx.x; i < BINS; i += THREADS) histogram[i] = 0;
+    own = block_extent(own.high, own.low, words);  // passes a barrier
     Bound bound;
     if (own.high == never()) return bound;
     bound.scale = Scale(own.high, own.low);
@@ -88,9 +89,10 @@ struct Listed {
 };
 
 // What is chosen from, in the block of `blocks` that ends last; in the others `last` is false. `source.each`
-// goes through the candidates of this block's share that the bound lets through.
-template <class Source>
-__device__ __forceinline__ Gathered meet(const Source& source, const Chooser& chooser, const Bound& bound, u32 width, const List& list, u32 blocks, bool& last) {
+// goes through the candidates of this block's share that the bound lets through. All warps but the first
+// do `meanwhile` while that one waits to hear whether the others have ended.
+template <class Source, class Meanwhile>
+__device__ __forceinline__ Gathered meet(const Source& source, const Chooser& chooser, const Bound& bound, u32 width, const List& list, u32 blocks, bool& last, Meanwhile meanwhile) {
     u32* const counter = chooser.words + 50;
     if (threadIdx.x == 0) *counter = 0;
     __syncthreads();
@@ -100,13 +102,21 @@ __device__ __forceinline__ Gathered meet(const Source& source, const Chooser& ch
     __syncthreads();
     if (own.count > chooser.capacity) own = narrow(source, chooser, width, own.keys);
     last = true;
-    if (blocks == 1) return own;
+    if (blocks == 1) {
+        if (warp_id() > 0) meanwhile();
+        __syncthreads();
+        return own;
+    }
     if (threadIdx.x == 0) chooser.words[51] = own.count == 0 ? 0 : atomicAdd(&list.meeting->listed, own.count);
     __syncthreads();
     u64* const to = list.places + chooser.words[51];
 #pragma unroll 1
     for (u32 i = threadIdx.x; i < own.count; i += THREADS) to[i] = chooser.survivors[i];
-    last = arrived_last(&list.meeting->arrived, blocks, chooser.words);
+    __syncthreads();
+    if (threadIdx.x == 0) chooser.words[0] = arrive(&list.meeting->arrived, blocks - 1) == blocks - 1;
+    if (warp_id() > 0) meanwhile();
+    __syncthreads();
+    last = chooser.words[0] != 0;
     if (!last) return own;
     const u32 count = __ldcg(&list.meeting->listed);
     __syncthreads();

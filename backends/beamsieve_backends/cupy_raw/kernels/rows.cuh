@@ -123,10 +123,6 @@ __device__ __forceinline__ Gathered many_rows(const Rows& rows, const Chooser& c
             ++alive;
         }
     }
-    if (total <= FEW) {  // a candidate to a thread, and no bins
-        alive = static_cast<u32>(__syncthreads_count(static_cast<int>(alive)));
-        return {total, Extent()};
-    }
     Gathered gathered = block_summary(extent, alive, chooser.words);
     alive = gathered.count;
     gathered.count = alive == 0 ? 0 : total;

@@ -94,7 +94,7 @@ __global__ void __launch_bounds__(THREADS, 2) score_rows(const __grid_constant__
         const bool finished = step.in_finished[first_beam + m];
         mass[m].x = step.in_scores[first_beam + m];  // the last block needs it
         const bool live = m < count && !finished;
-        const Range range = range_of(step.table.starts, live ? row : 0);
+        const Range range = step.single > 0 ? Range{0, step.single} : range_of(step.table.starts, live ? row : 0);
         const u32 degree = live ? range.size() : m < count;
         first[m] = live ? range.begin : -1;
         offset[m] = degree;

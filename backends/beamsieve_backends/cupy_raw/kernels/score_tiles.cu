@@ -10,9 +10,10 @@
 //
 // The tiles of a beam are dealt to `parts` parts, `together` neighbours at a time; parts are summed one
 // after the other, so that the sum is the same whether a beam has a warp for each part or one for
-// all (`warps_per_beam`). Grid (blocks per request, B). With bonus or nudge the tiles are read twice: the
-// best of a tile is then known only after `mass`. Workspace: scratch_stride >= M * tiles floats per
-// request; `groups` [B, M, parts * slots / group]; `masses` [B, M]. M * tiles * tile < 2^32.
+// all (`warps_per_beam`). Grid (blocks per request, B): all blocks together go from beam to beam, whoever's
+// they are. With bonus or nudge the tiles are read twice: the best of a tile is then known only after
+// `mass`. Workspace: scratch_stride = M * tiles floats per request; `groups` [B, M, parts * slots / group];
+// `seen` [B, M]. M * tiles * tile < 2^32.
 
 // List layout: a tile is an entry to a lane, several tiles are on their way at a time.
 template <class T>
@@ -108,8 +109,8 @@ template <class T>
 __global__ void __launch_bounds__(THREADS, 2) score_tiles(const __grid_constant__ Step step) {
     const bool guided = step.bonus != nullptr || step.nudge != nullptr;
     const bool listed = is_listed(step);
-    const int b = blockIdx.y, beams = step.beams, tiles = step.tiles, parts = step.parts, share = step.warps_per_beam;
-    const i64 first_beam = static_cast<i64>(b) * beams;
+    const u32 beams = step.beams, rows = gridDim.y * beams, blocks = gridDim.y * gridDim.x, block = blockIdx.y * gridDim.x + blockIdx.x;
+    const int tiles = step.tiles, parts = step.parts, share = step.warps_per_beam;
 
     Carver carver;
     u32* const words = carver.take<u32>(BLOCK_WORDS);
@@ -117,23 +118,24 @@ __global__ void __launch_bounds__(THREADS, 2) score_tiles(const __grid_constant_
     float* const sum_of = reinterpret_cast<float*>(words) + WARPS;  // [WARPS]
     u8* const room = carver.take<u8>(0);                            // of Arriving, where `vectors`
 
-    const int count = static_cast<int>(step.in_count[b]);
-    const int shift = __ffs(share) - 1, own = warp_id() & (share - 1), at_once = gridDim.x * (WARPS >> shift);
+    const int shift = __ffs(share) - 1, own = warp_id() & (share - 1);
+    const u32 at_once = blocks * (WARPS >> shift);
     const int together = listed ? 1 : 2;  // neighbours in one part
     const int group_shift = __ffs(step.group) - 1;
     const u32 of_beam = parts * step.slots >> group_shift;
 #pragma unroll 1
-    for (int from = 0; from < beams; from += at_once) {
-        const int m = from + (warp_id() >> shift) * gridDim.x + blockIdx.x;
-        const bool there = m < beams;
-        Beam beam{first_beam + m, 0, 0, static_cast<u32>(step.vocabulary)};
-        float* const best = step.scratch + b * step.scratch_stride + static_cast<i64>(m) * tiles;
+    for (u32 from = 0; from < rows; from += at_once) {
+        const u32 turn = from + (warp_id() >> shift) * blocks + block;
+        const bool there = turn < rows;
+        const u32 known = there ? turn : 0, b = known / beams;
+        Beam beam{known, 0, 0, static_cast<u32>(step.vocabulary)};
+        float* const best = step.scratch + static_cast<i64>(known) * tiles;
         // All asked for at once, the count among it.
-        const i64 known = there ? beam.beam : first_beam;
+        const i64 count = step.in_count[b];
         const bool was_finished = step.in_finished[known];
         const i64 row = step.in_rows[known];
         const float score_before = step.in_scores[known];
-        const bool alive = there && m < count, finished = alive && was_finished, live = alive && !finished;
+        const bool alive = there && known - b * beams < count, finished = alive && was_finished, live = alive && !finished;
         beam.row = live ? row : 0;  // looked up in any case, so that no load waits for a branch
         if (listed) {
             const Range range = range_of(step.table.starts, beam.row);
@@ -161,7 +163,7 @@ __global__ void __launch_bounds__(THREADS, 2) score_tiles(const __grid_constant_
         if (!there) continue;
         const float2 mass = sum.log();
         const float beam_score = alive ? score_before : never();
-        if (live && own == 0 && lane_id() == 0) step.masses[beam.beam] = mass;
+        if (own == 0 && lane_id() == 0) step.seen[beam.beam] = Seen{listed && live ? beam.start : beam.row, mass, beam_score, live ? beam.size : 0, known - b * beams, 0};
         __syncwarp();
 
         // Logits become keys, a lane to a tile; the tiles are those that this warp wrote.
@@ -194,7 +196,7 @@ __global__ void __launch_bounds__(THREADS, 2) score_tiles(const __grid_constant_
             }
 #pragma unroll 1
             for (int by = 1; by < step.group; by <<= 1) key = fmaxf(key, __shfl_xor_sync(EVERY_LANE, key, by));
-            if (at < end && (at & (step.group - 1)) == 0) step.groups[(static_cast<i64>(b) * beams + m) * of_beam + (at >> group_shift)] = key;
+            if (at < end && (at & (step.group - 1)) == 0) step.groups[beam.beam * of_beam + (at >> group_shift)] = key;
         }
     }
 }

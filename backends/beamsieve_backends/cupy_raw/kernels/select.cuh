@@ -14,7 +14,6 @@
 constexpr u32 BINS = 2048;
 constexpr u32 BLOCK_WORDS = 64;
 constexpr u32 CROWDED = 256;  // candidates in one bin from which counting costs more than sorting
-constexpr u32 FEW = 256;      // candidates up to which counting alone costs less than bins; at most THREADS
 
 struct Chooser {
     u64* survivors;  // [capacity]
@@ -72,18 +71,17 @@ struct Bin {
     u32 before;  // the count of the bins before
 };
 
-// The first bin at which the running count reaches `wanted`.
+// The first bin at which the running count reaches `wanted`. A barrier lies between one call and the next.
 __device__ __noinline__ Bin bin_reaching(const u32* histogram, u32* words, u32 bins, u32 wanted) {
     const u32 each = (bins + THREADS - 1) / THREADS;
     const u32 first = threadIdx.x * each;
     u32 mine = 0;
     for (u32 i = first; i < min(bins, first + each); ++i) mine += histogram[i];
-    u32 running = block_scan(mine, words).before;
     if (threadIdx.x == 0) {
         words[40] = bins - 1;
         words[41] = 0;
     }
-    __syncthreads();
+    u32 running = block_scan(mine, words).before;  // passes a barrier
     if (running < wanted && running + mine >= wanted) {
         u32 bin = first;
         while (running + histogram[bin] < wanted) running += histogram[bin++];
@@ -91,9 +89,7 @@ __device__ __noinline__ Bin bin_reaching(const u32* histogram, u32* words, u32 b
         words[41] = running;
     }
     __syncthreads();
-    const Bin found{words[40], words[41]};
-    __syncthreads();
-    return found;
+    return {words[40], words[41]};
 }
 
 __device__ __forceinline__ void clear_histogram(u32* histogram, u32 bins) {
@@ -225,26 +221,24 @@ __device__ __forceinline__ u32 count_below(const u64* numbers, u32 begin, u32 en
 }
 
 // Calls emit(place, number) for the `width` best of the survivors, each in some thread; returns how many
-// they are. A few find their places by counting those before them; more are sorted by bin first, and
-// count within their bin. All that the survivors are made of has passed a barrier.
+// they are. They are sorted by bin, and find their places by counting within it. All that the survivors
+// are made of has passed a barrier.
 template <class Emit>
 __device__ __forceinline__ u32 choose(const Chooser& chooser, const Gathered& gathered, u32 width, Emit emit) {
     const u32 count = gathered.count;
     if (count == 0) return 0;
-    const bool few = count <= FEW;
     const Scale scale(gathered.keys.high, gathered.keys.low);
-    const bool in_bins = !few && !sort_by_bins(chooser, count, scale);
+    const bool in_bins = !sort_by_bins(chooser, count, scale);
     const u64* const numbers = in_bins ? chooser.sorted : chooser.survivors;
 #pragma unroll 1
     for (u32 i = threadIdx.x; i < count; i += THREADS) {
         const u64 number = numbers[i];
-        u32 place = few ? 0 : i, end = few ? count : 0;
+        u32 place = i;
         if (in_bins) {
             const u32 bin = scale.bin_of(key_of(number));
             place = bin == 0 ? 0 : chooser.histogram[bin - 1];
-            end = place < width ? chooser.histogram[bin] : 0;
+            if (place < width) place += count_below(numbers, place, chooser.histogram[bin], number);
         }
-        place += count_below(numbers, place, end, number);
         if (place < width) emit(place, number);
     }
     return min(count, width);

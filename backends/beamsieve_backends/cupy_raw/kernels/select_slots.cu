@@ -56,7 +56,7 @@ __global__ void __launch_bounds__(THREADS) select_slots(const __grid_constant__ 
     const Bound bound = bound_of(best, count, step.width, bests, BESTS_KEPT, chooser.histogram, chooser.words);
     bool last;
     const List list{step.lists + static_cast<i64>(b) * step.list_capacity, step.meetings + b};
-    const Gathered gathered = meet(OpenSlots{in, b, bound}, chooser, bound, step.width, list, gridDim.x, last);
+    const Gathered gathered = meet(OpenSlots{in, b, bound}, chooser, bound, step.width, list, gridDim.x, last, [] {});
     if (!last) return;
 
     const auto emit = [&](u32 place, u64 number) {

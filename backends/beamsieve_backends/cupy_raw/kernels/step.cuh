@@ -6,6 +6,16 @@
 
 constexpr int NORMALIZE_ALL = 0, NORMALIZE_CATALOG = 1, NORMALIZE_ELIGIBLE = 2;
 
+// What score_tiles found of a beam: open_tiles asks for it once, and for nothing that leads there.
+struct __align__(16) Seen {
+    i64 base;     // row (bitmap layout) or first entry (list layout); 0 for a finished beam
+    float2 mass;
+    float score;  // -inf for a beam that is not there
+    u32 size;     // positions; 0 for a finished beam, and for one that is not there
+    u32 beam;     // m
+    u32 place;    // in open_tiles: first position of a tile
+};
+
 struct Step {
     Table table;
     Starts next;             // of the next table, where a row of it can be empty (`next_ends`)
@@ -40,6 +50,7 @@ struct Step {
     float* groups;       // score_tiles, tile_slots: the best keys of groups of tiles
     u64* lists;          // [B, list_capacity]: candidates of opened tiles
     float2* masses;      // [B, M]: where they go once found
+    Seen* seen;          // [B, M]: of score_tiles, for open_tiles
     Meeting* meetings;   // [B], zero between kernels
     i64 scratch_stride;
     int beams, width, decoded, vocabulary, hidden_size;
@@ -55,6 +66,7 @@ struct Step {
     int slots;           // score_tiles: places for tiles in a part, a multiple of `group`
     int group;           // score_tiles, tile_slots: tiles in a group, a power of two
     int warps_per_beam;  // score_tiles: 1, or as many as parts
+    int single;          // entries of a table of one row, else 0
     int staged;          // score_rows: numbers of the workspace that fit in shared memory
 };
 
@@ -67,6 +79,7 @@ __device__ __forceinline__ i64 entry_at(const Step& step, i64 row, i64 begin, u3
 
 // The token of the entry in place j of the row of `beam`, whose first entry is `first`.
 __device__ __forceinline__ u32 token_in(const Step& step, i64 beam, i64 first, u32 j) {
+    if (step.single == step.vocabulary) return j;  // one row of all tokens
     return is_listed(step) ? token_at(step.table, first + j) : token_by_rank(step.table, step.in_rows[beam], j);
 }
 
