@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import gc
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
@@ -16,12 +16,14 @@ from beamsieve.catalog import Catalog
 from beamsieve.engine import Engine
 from beamsieve.errors import BackendError
 from beamsieve.index import Index
+from beamsieve.opening import SPARE_BYTES
 from beamsieve_bench.catalogs import MANY, many_sids
 from beamsieve_bench.decoder import Decoder
 
 DECODERS = 8
-_LEFT_BYTES = 12 << 20
-_RESERVE_BYTES = 96 << 20
+LEFT_BYTES = 4 << 20
+"""What an index could still take of a GPU that was filled."""
+_PIECE_BYTES = 4 << 20
 
 
 class Memory:
@@ -61,17 +63,28 @@ class Memory:
         free, whole = torch.cuda.mem_get_info(self._device)
         return whole - free
 
-    def filled(self) -> list[torch.Tensor]:
-        """What leaves the driver next to nothing: not all that is free can be had in one piece."""
+    def filled(self, free_bytes: Callable[[], int | None]) -> list[torch.Tensor]:
+        """What leaves searches the room that a load leaves them, and an index next to nothing.
+
+        Args:
+            free_bytes: the backend's own, which counts what its library keeps.
+        """
+
+        def room() -> int:
+            return min(
+                (free_bytes() or 0) - SPARE_BYTES - LEFT_BYTES,
+                torch.cuda.mem_get_info(self._device)[0],
+            )
+
         taken: list[torch.Tensor] = []
-        size = torch.cuda.mem_get_info(self._device)[0]
-        while size > _LEFT_BYTES:
+        size = room()
+        while size > _PIECE_BYTES:  # not all that is free can be had in one piece
             try:
                 taken.append(torch.empty(size, dtype=torch.uint8, device=self._device))
             except torch.OutOfMemoryError:
-                size -= max(size // 64, _LEFT_BYTES)
+                size -= max(size // 64, _PIECE_BYTES)
             else:
-                size = min(size, torch.cuda.mem_get_info(self._device)[0])
+                size = min(size, room())
         return taken
 
 
@@ -118,16 +131,13 @@ def measure_swaps(
     memory.give_back()
     decoder = Decoder(engine, 2, 16, device)
     decoder.search()  # what a search needs is kept for the next one
-    reserve = torch.empty(_RESERVE_BYTES, dtype=torch.uint8, device=device)
-    filler = memory.filled()
+    filler = memory.filled(engine._backend.free_bytes)
     held, refusal = memory.held(), None
     try:
         engine.replace(large)
     except BackendError as error:
         refusal = str(error)
     left = memory.held()
-    del reserve  # a search needs some room: CuPy gave all that it kept back to find some for tables
-    torch.cuda.empty_cache()
     beams = decoder.search()
     serves = engine.index is one and beams.fingerprint == one.fingerprint
     found = int(beams.count.sum())
