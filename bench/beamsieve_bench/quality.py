@@ -6,7 +6,7 @@
 the same seed, which is trained first. On a GPU all trainings of a command run side by side
 (``beamsieve_bench.fleet``) within ``--seconds``; elsewhere one after the other, each to its own end
 (:func:`beamsieve.models.train`). All models of a data set share their settings but for what
-``TRAINED_WITH`` says.
+``TRAINED_WITH`` and ``TRAINED_ON`` say.
 """
 
 from __future__ import annotations
@@ -54,6 +54,10 @@ TRAINED_WITH: dict[str, dict[str, Any]] = {
     "deco-kd-pointer": {"from_teacher": True},
 }
 """Settings of one model that are not its data set's."""
+TRAINED_ON: dict[tuple[str, str], dict[str, Any]] = {
+    ("letter-beauty", "flat-gr"): {"batch": 256, "validity": 0.1}
+}
+"""Settings of one model on one data set."""
 
 _SIZES = ModelConfig(
     width=128, layers=2, heads=4, decoder_width=128, decoder_layers=2, concepts=4, longest=50,
@@ -70,7 +74,7 @@ SIZES: dict[str, ModelConfig] = {
     "movietweetings": _SIZES,
 }
 SETTINGS: dict[str, TrainingSettings] = {
-    "letter-beauty": _SETTINGS,
+    "letter-beauty": replace(_SETTINGS, epochs=40, batch=512, validity=0.15),
     "minionerec-industrial": replace(_SETTINGS, epochs=50, batch=64, drop_history=0.5),
     "eshop-clothing": replace(_SETTINGS, epochs=18, drop_history=0.0, validity=0.2),
     "movietweetings": replace(_SETTINGS, epochs=40, batch=64, validity=0.1),
@@ -108,8 +112,8 @@ class Work:
 
     def settings_of(self, model: str, seed: int) -> TrainingSettings:
         """How a model is trained; what was asked for goes before what is the model's own."""
-        own = TRAINED_WITH.get(model, {}) | self._asked | {"seed": seed}
-        return replace(self.settings, **own)
+        own = TRAINED_WITH.get(model, {}) | TRAINED_ON.get((self.data.name, model), {})
+        return replace(self.settings, **own | self._asked | {"seed": seed})
 
     def trainee(self, model: str, seed: int, teacher: Trainee | None) -> Trainee:
         """A training on the device."""
