@@ -55,7 +55,7 @@ TRAINED_WITH: dict[str, dict[str, Any]] = {
 }
 """Settings of one model that are not its data set's."""
 TRAINED_ON: dict[tuple[str, str], dict[str, Any]] = {
-    ("letter-beauty", "flat-gr"): {"batch": 256, "validity": 0.1}
+    ("letter-beauty", "flat-gr"): {"epochs": 40, "validity": 0.1}
 }
 """Settings of one model on one data set."""
 
@@ -74,7 +74,7 @@ SIZES: dict[str, ModelConfig] = {
     "movietweetings": _SIZES,
 }
 SETTINGS: dict[str, TrainingSettings] = {
-    "letter-beauty": replace(_SETTINGS, epochs=40, batch=512, validity=0.15),
+    "letter-beauty": replace(_SETTINGS, validity=0.15),
     "minionerec-industrial": replace(_SETTINGS, epochs=50, batch=64, drop_history=0.5),
     "eshop-clothing": replace(_SETTINGS, epochs=18, drop_history=0.0, validity=0.2),
     "movietweetings": replace(_SETTINGS, epochs=40, batch=64, validity=0.1),
