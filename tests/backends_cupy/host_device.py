@@ -38,6 +38,9 @@ ARGUMENTS = {
     "list_candidates": "Listing",
     "tile_slots": "Slots",
     "select_slots": "Slots",
+    "multiply_tiles": "Product",
+    "key_tiles": "Sixteens",
+    "reopen_tiles": "Sixteens",
     "split_halves": "Halves",
     "add_nudge": "Nudge",
     "filter_rows": "Filter",
@@ -60,6 +63,8 @@ class HostDevice:
     multiprocessors = 2
     shared_bytes = 227 << 10
     clusters = True
+    warp_groups = True
+    tile_products = "planned"
 
     def __init__(self) -> None:
         self._kernels: dict[str, Any] = {}
@@ -126,6 +131,9 @@ class HostDevice:
         kernel = self._kernel(name, sources.expression(name, *parameters))
         x, y, z = (*grid, 1, 1)[:3]
         kernel(ctypes.c_void_p(arguments.ctypes.data), x, y, z, shared, cluster, next(_seeds))
+
+    def multiply_tiles(self, values, factors, form, grid, shared, *parameters) -> None:
+        self.launch("multiply_tiles", grid, 0, values, *parameters)
 
     def _kernel(self, name: str, instance: str) -> Any:
         if instance not in self._kernels:

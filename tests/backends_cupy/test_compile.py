@@ -9,6 +9,7 @@ from __future__ import annotations
 import pytest
 from machine_code import stack_bytes
 
+from beamsieve_backends.cupy_raw import warp_groups
 from beamsieve_backends.cupy_raw.sources import KERNELS
 from beamsieve_conformance.compile_check import (
     ARCHITECTURES,
@@ -32,6 +33,9 @@ SHARED = (
     "cluster.cuh",
     "pool.cuh",
     "pieces.cuh",
+    "sixteens.cuh",
+    "tile_sums.cuh",
+    "wgmma.cuh",
 )
 """Shared parts in the order in which each may need the ones before it."""
 PROGRAMS = programs(
@@ -65,3 +69,13 @@ def test_it_compiles(program: Program, architecture: str) -> None:
         stacks = stack_bytes(code)
         assert len(stacks) == len(program.kernels)
         assert max(stacks.values()) <= STACK_BYTES, stacks
+
+
+def test_products_by_warp_groups_compile_for_hopper() -> None:
+    """With their own instructions, and without spills."""
+    text = warp_groups.text_of("bfloat16", "true")
+    text += "#if defined(__CUDA_ARCH__) && !defined(__CUDA_ARCH_FEAT_SM90_ALL)\n#error\n#endif\n"
+    program = Program("cupy", "multiply_tiles.cu", text, ("entry",))
+    problem, code = COMPILER.compile(program, "sm_90a")
+    assert problem == ""
+    assert stack_bytes(code) == {"entry": 0}

@@ -13,6 +13,12 @@ from beamsieve_backends.cupy_raw import fused
 V, ROWS = 300, 60
 
 
+@pytest.fixture(autouse=True)
+def no_tile_products(backend, monkeypatch):
+    """Else these would take the larger cases."""
+    monkeypatch.setattr(backend._device, "tile_products", "never")
+
+
 def make_case(layout, kind, beams, density, size):
     """A last table of random rows, and beams, states and a head for it."""
     rng = np.random.default_rng(0)

@@ -72,6 +72,21 @@ SLOTS_IN = np.dtype(
     align=True,
 )
 
+SIXTEENS = np.dtype(
+    [("step", STEP), *_named((_POINTER, "bests sums"), (_INT, "pairs segments"))], align=True
+)
+
+PRODUCT = np.dtype(
+    [
+        *((name, _POINTER, 16) for name in ("left", "right")),
+        ("sixteens", SIXTEENS),
+        *_named((_LONG, "rows"), (_INT, "stages")),
+        ("behind", np.uint8, -(SIXTEENS.itemsize + 16) % 64),
+    ],
+    align=True,
+)
+"""As long as a structure whose address is a multiple of 64, as tensor maps want it."""
+
 HALVES = np.dtype(
     [
         *((name, _POINTER, 2) for name in ("in", "out", "units")),
@@ -122,6 +137,9 @@ STRUCTURES = {
     "fused_rows": STEP,
     "score_tiles": STEP,
     "open_tiles": STEP,
+    "multiply_tiles": PRODUCT,
+    "key_tiles": SIXTEENS,
+    "reopen_tiles": SIXTEENS,
     "split_halves": HALVES,
     "row_mass": STEP,
     "list_candidates": SLOTS_OUT,

@@ -23,7 +23,7 @@ from beamsieve.interface import (
     Search,
     StepInputs,
 )
-from beamsieve_backends.cupy_raw import fused, selection, steps
+from beamsieve_backends.cupy_raw import selection, steps
 from beamsieve_backends.cupy_raw.instances import KERNELS_OF_A_SEARCH
 from beamsieve_backends.cupy_raw.session import Session, Workspace
 from beamsieve_backends.cupy_raw.tables import MOST_BEAMS, DeviceTables, load_tables
@@ -45,7 +45,9 @@ class CupyBackend(Backend):
         options: "clear_products" is "on" or "off", the default. On, the memory of every matrix
             product is cleared first: cuBLAS writes its results by bulk copies, which
             compute-sanitizer's initcheck does not see, so that it would take every read of them
-            for one of memory that nobody has written.
+            for one of memory that nobody has written. "tile_products" says which steps over the
+            whole codebook keep their logits to themselves, on a Hopper GPU: "planned", the default,
+            those that a plan calls "fused"; "always" every one that can; "never" none.
 
     Raises:
         BackendError: CuPy or the device is missing, or an option is unknown.
@@ -79,12 +81,19 @@ class CupyBackend(Backend):
         "cupy_raw/kernels/pool.cuh",
         "cupy_raw/kernels/pieces.cuh",
         "cupy_raw/kernels/fused_rows.cu",
+        "cupy_raw/kernels/sixteens.cuh",
+        "cupy_raw/kernels/tile_sums.cuh",
+        "cupy_raw/kernels/wgmma.cuh",
+        "cupy_raw/kernels/multiply_tiles.cu",
+        "cupy_raw/kernels/key_tiles.cu",
+        "cupy_raw/kernels/reopen_tiles.cu",
     )
 
     def __init__(self, device: str | None = None, options: Mapping[str, str] | None = None) -> None:
-        clear_products = _clear_products(dict(options or {}))
+        chosen = _options(dict(options or {}))
         self._device = self._open(device)
-        self._device.clear_products = clear_products
+        self._device.clear_products = chosen["clear_products"] == "on"
+        self._device.tile_products = chosen["tile_products"]
         self.device = self._device.name
         self.device_name = self._device.hardware
 
@@ -226,11 +235,11 @@ class CupyBackend(Backend):
     def projections_for(
         self, beams: Beams, inputs: StepInputs, normalize: Normalize
     ) -> tuple[Projection, ...]:
-        """The fused one only where its kernel takes the step."""
+        """The fused one only where one of its ways takes the step."""
         known = super().projections_for(beams, inputs, normalize)
-        if fused.takes(self._table(beams), beams.width, inputs, normalize):
-            return known
-        return tuple(each for each in known if each != "fused")
+        others: tuple[Projection, ...] = tuple(each for each in known if each != "fused")
+        taken = steps.takes_fused(self._device, self._table(beams), beams.width, inputs, normalize)
+        return (*others, "fused") if taken else others
 
     def add_nudge(self, candidates: Candidates, nudge: Array) -> Array:
         """Keys from scores and a nudge."""
@@ -313,12 +322,16 @@ class CupyBackend(Backend):
         return steps.StepCall(self._device, self._table(beams), beams, inputs, normalize)
 
 
-def _clear_products(options: dict[str, str]) -> bool:
-    value = options.pop("clear_products", "off")
-    if options:
-        raise BackendError(
-            f"The backend 'cupy' has no option {next(iter(options))!r}; it has 'clear_products'."
-        )
-    if value not in ("on", "off"):
-        raise BackendError(f"clear_products is 'on' or 'off', not {value!r}.")
-    return value == "on"
+_OPTIONS = {"clear_products": ("off", "on"), "tile_products": ("planned", "always", "never")}
+"""The values of each option, the default first."""
+
+
+def _options(given: dict[str, str]) -> dict[str, str]:
+    for name, value in given.items():
+        if name not in _OPTIONS:
+            known = " and ".join(map(repr, _OPTIONS))
+            raise BackendError(f"The backend 'cupy' has no option {name!r}; it has {known}.")
+        if value not in _OPTIONS[name]:
+            known = " or ".join(map(repr, sorted(_OPTIONS[name], reverse=True)))
+            raise BackendError(f"{name} is {known}, not {value!r}.")
+    return {name: values[0] for name, values in _OPTIONS.items()} | given

@@ -22,6 +22,7 @@ from beamsieve_backends.cupy_raw.blas import WORKSPACE_BYTES, Handles
 from beamsieve_backends.cupy_raw.clusters import allow_any_size, launch_clusters
 from beamsieve_backends.cupy_raw.sources import expression, source_of
 from beamsieve_backends.cupy_raw.upload import to_device
+from beamsieve_backends.cupy_raw.warp_groups import INSTANCES, WarpGroupKernels, machine_code
 
 THREADS = 512
 """Threads of every block, as in ``kernels/common.cuh``."""
@@ -44,9 +45,12 @@ class CudaDevice:
 
     Attributes:
         clear_products: whether ``multiply`` clears first what it will write.
+        tile_products: whether steps over the whole codebook go by ``multiply_tiles``: "always",
+            "never" or where a plan says "fused".
     """
 
     clear_products = False
+    tile_products = "planned"
 
     def __init__(self, number: int) -> None:
         try:
@@ -62,6 +66,8 @@ class CudaDevice:
         self.multiprocessors = int(properties["multiProcessorCount"])
         self.shared_bytes = int(properties.get("sharedMemPerBlockOptin", 99 << 10))
         self.clusters = int(properties["major"]) in (9, 10)
+        self.warp_groups = (int(properties["major"]), int(properties["minor"])) == (9, 0)
+        self._warp_group_kernels = WarpGroupKernels(self.shared_bytes)
         self._kernels: dict[str, Any] = {}
         self._lock = threading.RLock()  # a collected workspace may give back while it is held
         self._handles = Handles()
@@ -242,11 +248,39 @@ class CudaDevice:
             function, x, y, z, THREADS, 1, 1, shared, self.stream(), ctypes.addressof(pointers), 0
         )
 
+    def multiply_tiles(
+        self,
+        values: Any,
+        factors: tuple[tuple[Any, int], tuple[Any, int]],
+        form: tuple[str, int, int],
+        grid: tuple[int, int],
+        shared: int,
+        *parameters: str,
+    ) -> None:
+        """As ``WarpGroupKernels.launch``, the factors as arrays or addresses, on this stream."""
+        (left, rows), (right, columns) = (
+            (each if isinstance(each, int) else self.address(each), count)
+            for each, count in factors
+        )
+        dtype, same = parameters
+        self._warp_group_kernels.launch(
+            (dtype, same),
+            values,
+            ((left, rows), (right, columns)),
+            form,
+            grid,
+            shared,
+            self.stream(),
+        )
+
     def compile(self, kernels: Sequence[str]) -> None:
         """Compile all of these, as many at a time as there are processors."""
         with ThreadPoolExecutor(min(16, os.cpu_count() or 1)) as threads:
-            for made in [threads.submit(self._compiled, wanted) for wanted in kernels]:
-                made.result()
+            made = [threads.submit(self._compiled, wanted) for wanted in kernels]
+            if self.warp_groups:
+                made += [threads.submit(machine_code, *instance) for instance in INSTANCES]
+            for one in made:
+                one.result()
         for wanted in kernels:
             self._kernel(wanted)
 

@@ -35,7 +35,7 @@ class FullProjection:
         logits = work.take("logits", padded_rows * vocabulary, np.float32)
         fields = {"logits": int(device.address(logits))}
         if dtype == "float32":
-            hidden, head, units = self._halves(padded_rows, size)
+            hidden, head, units = self.halves(padded_rows, size)
             fields.update(units)
             dtype, size = "float16", size * 3
         elif padded_rows > rows:
@@ -46,14 +46,14 @@ class FullProjection:
         device.multiply(hidden, head, logits, shape, dtype, work.product())
         return fields
 
-    def _halves(self, padded_rows: int, size: int) -> tuple[Any, Any, dict[str, int]]:
+    def halves(self, padded_rows: int, size: int) -> tuple[Any, Any, dict[str, int]]:
         """split_halves: float32 factors as float16 parts side by side, and their units."""
         address, take = self.device.address, self.work.take
         rows = (self.rows, self.vocabulary)
         left = self.work.filled("left halves", 3 * padded_rows * size, np.uint16)
         right = take("right halves", 3 * self.vocabulary * size, np.uint16)
         units = [
-            int(address(take(name, count, np.float32)))
+            int(address(take(name, -(-count // 128) * 128, np.float32)))  # whole pairs of tiles
             for name, count in zip(("left units", "right units"), rows, strict=True)
         ]
         blocks = max(1, min(-(-sum(rows) // WARPS), self.device.multiprocessors * 4))

@@ -12,6 +12,9 @@ OWN = {
     "select_slots": ("slots.cuh",),
     "fused_rows": ("cluster.cuh", "pool.cuh", "pieces.cuh"),
     "score_tiles": ("words.cuh",),
+    "multiply_tiles": ("words.cuh", "sixteens.cuh", "tile_sums.cuh", "wgmma.cuh"),
+    "key_tiles": ("sixteens.cuh",),
+    "reopen_tiles": ("sixteens.cuh", "pieces.cuh"),
     "score_rows": ("one_row.cuh", "rows.cuh"),
 }
 """What some kernels need besides."""

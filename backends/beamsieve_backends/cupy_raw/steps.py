@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from beamsieve.interface import Beams, Candidates, Normalize, StepInputs
-from beamsieve_backends.cupy_raw import arguments, fused
+from beamsieve_backends.cupy_raw import arguments, fused, tile_products
 from beamsieve_backends.cupy_raw.beams import beam_fields, new_beams, out_fields
 from beamsieve_backends.cupy_raw.projection import FullProjection
 from beamsieve_backends.cupy_raw.selection import (
@@ -136,6 +136,8 @@ class StepCall:
             self._projection_fields()
             dtype, batch = str(inputs.hidden.dtype.name), self.shape.B
             fused.launch(self.device, table, self.fields, batch, dtype)
+        elif self._tile_products():
+            self._products_in_tiles()
         elif inputs.hidden is not None and self._selective():
             self._rows(projected=True, dtype=inputs.hidden.dtype.name)
         else:
@@ -155,8 +157,33 @@ class StepCall:
 
     def _fused(self) -> bool:
         """Whether the plan wants one launch and the step leaves it possible."""
-        wanted = self.inputs.projection == "fused"
+        wanted = self.inputs.projection == "fused" and not self._tile_products()
         return wanted and fused.takes(self.table, self.shape.M, self.inputs, self.normalize)
+
+    def _tile_products(self) -> bool:
+        """Whether a step over the whole codebook keeps its logits to itself."""
+        planned = self.inputs.projection == "fused"
+        if self.device.tile_products == "always" and (planned or not self._selective()):
+            return tile_products.takes(self.device, self.table, self.shape.M, self.inputs)
+        return planned and _many_in_tiles(self.device, self.table, self.shape.M, self.inputs)
+
+    def _products_in_tiles(self) -> None:
+        """multiply_tiles, key_tiles, reopen_tiles."""
+        hidden, head = (self.device.contiguous(x) for x in (self.inputs.hidden, self.inputs.head))
+        self.held += [hidden, head]
+        self._projection_fields()
+        rows, size = self.shape.B * self.shape.M, int(hidden.shape[-1])
+        full = FullProjection(self.device, self.work, hidden, head, rows, self.table.vocabulary)
+        tile_products.launch(
+            self.device,
+            self.work,
+            self.table,
+            self.fields,
+            self.inputs,
+            self.shape.B,
+            self.normalize,
+            lambda: full.halves(rows, size),
+        )
 
     def _selective(self) -> bool:
         """Whether to score the valid tokens only; the plan's word counts where there is one."""
@@ -320,3 +347,19 @@ class StepCall:
             arguments.CUDA_TYPES[dtype],
         )
         self.fields["mass"] = masses
+
+
+def takes_fused(
+    device: Any, table: DeviceTable, beams: int, inputs: StepInputs, normalize: Normalize
+) -> bool:
+    """Whether a plan's "fused" changes anything for a step of so many beams per request."""
+    return _many_in_tiles(device, table, beams, inputs) or fused.takes(
+        table, beams, inputs, normalize
+    )
+
+
+def _many_in_tiles(device: Any, table: DeviceTable, beams: int, inputs: StepInputs) -> bool:
+    """Whether multiply_tiles takes a step for which a plan says "fused": not for few candidates."""
+    if device.tile_products == "never" or beams * table.mean <= FEW_CANDIDATES:
+        return False
+    return tile_products.takes(device, table, beams, inputs)
