@@ -25,7 +25,14 @@ TOGETHER = 2
 
 
 TUNING: dict[str, dict[str, Any]] = {
-    "slots": {"find": 2, "at_once": 1024, "SLOTS_HELD": 16, "BLOCK_K": 256, "warps": 4},
+    "slots": {
+        "find": 2,
+        "find_beams": 128,
+        "programs": 16,
+        "BLOCK_K": 256,
+        "PART": 64,
+        "registers": 128,
+    },
     "statistics_16": {"BLOCK_M": 16, "BLOCK_K": 64, "warps": 4, "stages": 3},
     "statistics_64": {"BLOCK_M": 64, "BLOCK_K": 64, "warps": 4, "stages": 3},
     "statistics_128": {"BLOCK_M": 128, "BLOCK_K": 64, "warps": 8, "stages": 3, "registers": 128},
