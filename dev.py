@@ -51,7 +51,8 @@ def fingerprint(python):
     digest = hashlib.sha256()
     for name in ("pyproject.toml", "constraints.txt", "dev.py"):
         digest.update((ROOT / name).read_bytes())
-    digest.update((python + str(ROOT)).encode())
+    # As .venv's own Python is a link to the one it was made with, activating it changes nothing.
+    digest.update((os.path.realpath(python) + str(ROOT)).encode())
     return digest.hexdigest()
 
 
@@ -122,8 +123,11 @@ def main():
     """Do what the first argument names."""
     arguments = sys.argv[1:]
     if not arguments or arguments[0] not in COMMANDS:
+        asked = arguments[:1] in (["-h"], ["--help"])
+        if arguments and not asked:
+            say(f"there is no command {arguments[0]!r}:")
         print(__doc__.strip())
-        return 0 if arguments[:1] in (["-h"], ["--help"]) else 2
+        return 0 if asked else 2
     set_up()
     return COMMANDS[arguments[0]](arguments[1:])
 

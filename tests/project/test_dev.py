@@ -74,6 +74,10 @@ def test_the_set_up_is_done_once_until_what_it_depends_on_changes(dev, monkeypat
 
     dev.set_up()
     dev.set_up()
+    activated = tmp_path / "python-of-venv"
+    activated.symlink_to(sys.executable)
+    monkeypatch.setattr(dev.sys, "executable", str(activated))
+    dev.set_up()
     assert len(calls) == 1
     assert "constraints.txt" in calls[0]
 
@@ -89,6 +93,7 @@ def test_without_a_command_it_shows_what_there_is(words):
     )
     assert done.returncode == 2
     assert "python3 dev.py demo" in done.stdout
+    assert all(f"there is no command {word!r}" in done.stderr for word in words)
 
 
 CTRL_C = """
