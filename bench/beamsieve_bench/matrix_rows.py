@@ -166,7 +166,9 @@ class Run:
                 raise ValueError("another format")
             values["rows"] = [Row(**row) for row in values["rows"]]
             run = cls(**values)
-        except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+        except OSError as error:
+            raise InputError(f"{path} cannot be read: {error.strerror or error}.") from error
+        except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
             raise InputError(
                 f"{path} is no run of 'beamsieve bench matrix' in JSON ({error}); measure again "
                 f"with --output NAME.json."

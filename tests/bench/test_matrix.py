@@ -388,3 +388,8 @@ def test_a_run_of_another_format_or_without_rows_is_refused(tmp_path):
     path.write_text(json.dumps(empty), "utf-8")
     with pytest.raises(bs.InputError, match="has no rows"):
         Run.read(Path(path))
+
+
+def test_a_run_that_is_not_there_is_not_called_another_format(tmp_path):
+    with pytest.raises(bs.InputError, match=r"missing\.json cannot be read: No such file"):
+        Run.read(tmp_path / "missing.json")
