@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from test_full_projection import check, make_case
+from full_steps import all_keys_equal, check, make_case, not_finite, numbers_of_any_size
 
 from beamsieve_backends.cupy_raw import steps, tile_products
 
@@ -43,32 +43,19 @@ def test_every_token_in_the_denominator(backend):
 
 @pytest.mark.parametrize("width", [60, 4])
 def test_numbers_of_any_size(backend, width):
-    table, valid, beams, hidden, head = make_case(300, 40, 16)
-    hidden[0, ::3] *= np.float32(2.0**100)
-    hidden[0, 1::3] *= np.float32(2.0**-100)
-    head[::2] *= np.float32(2.0**-100)
-    head[1::2] *= np.float32(2.0**-120)
-    check(backend, (table, valid, beams, hidden, head), width)
+    check(backend, numbers_of_any_size(300), width)
 
 
 @pytest.mark.parametrize("normalize", ["catalog", "all"])
 def test_logits_that_are_not_finite_die_alone(backend, normalize):
-    table, valid, beams, hidden, head = make_case(300, 40, 16)
-    head[5, 3] = np.nan
-    head[70, 0] = np.inf
-    check(backend, (table, valid, beams, hidden, head), 50, normalize=normalize)
+    check(backend, not_finite(300), 50, normalize=normalize)
 
 
 def test_more_equal_keys_than_fit_are_taken_in_order(backend):
-    table, valid, beams, hidden, head = make_case(300, 70, 16)
-    hidden[:] = 0
-    beams.scores[:] = -1
-    beams.rows[:] = int(valid.sum(axis=1).argmax())
-    after = check(backend, (table, valid, beams, hidden, head), 300)
-    chosen = np.flatnonzero(valid[beams.rows[0, 0]])
-    wanted = [(-1, 1)] + [(v, m) for m in (0, *range(2, 70)) for v in chosen.tolist()]
+    case, wanted = all_keys_equal()
+    after = check(backend, case, 300)
     found = list(zip(after.tokens[0, :, 0].tolist(), after.parents[0].tolist(), strict=True))
-    assert found == sorted(wanted[:300], key=wanted.index)
+    assert found == wanted[:300]
 
 
 def test_splits_and_blocks_change_no_bit(backend, monkeypatch):

@@ -1,8 +1,10 @@
 """The wide-beam benchmarks: what their page shows, what they count, and how they choose."""
 
 import json
+import sys
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -80,11 +82,11 @@ def test_a_series_shorter_than_two_readings_of_power_is_measured(replays, monkey
         nvmlDeviceGetPowerUsage=lambda gpu: 690_000,
         nvmlDeviceGetTotalEnergyConsumption=lambda gpu: 7,
     )
-    monkeypatch.setattr(wide_power.importlib, "import_module", lambda name: nvml)
+    monkeypatch.setitem(sys.modules, "pynvml", nvml)
     monkeypatch.setattr(torch.cuda, "get_device_properties", lambda at: SimpleNamespace(uuid="u"))
     series = np.array([[12.0 * n, 12.0 * n + 11.0] for n in range(replays)])
     monkeypatch.setattr(wide_power, "series_of", lambda *given, **how: series)
-    graph = SimpleNamespace(replay=None)
+    graph: Any = SimpleNamespace(replay=None)
     found = wide_power.measured(wide_power.Watch(), graph, replays, 0.0)
     assert found["ms"] == [11.0] * replays
     assert found["clock_mhz"] == [1500, 1500, 1500]

@@ -9,6 +9,7 @@ from torch import Tensor
 from beamsieve.errors import InputError
 from beamsieve.models.batches import Batch
 from beamsieve.models.config import ModelConfig
+from beamsieve.models.flat import FlatGR
 from beamsieve.models.fused import block_causal
 from beamsieve.models.losses import spelling_loss
 from beamsieve.models.scorer import BeamScorer
@@ -82,6 +83,7 @@ def test_one_forward_for_all_places_says_what_each_alone_says(kind):
 @torch.no_grad()
 def test_a_flat_models_codes_are_read_with_those_before_them_in_their_item():
     model = small(("flat-gr", False))
+    assert isinstance(model, FlatGR)
     sids = some_sids(1, 2)
     other = sids.clone()
     other[0, 1, 1] = (other[0, 1, 1] + 1) % CODEBOOKS[1]

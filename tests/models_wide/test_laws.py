@@ -2,6 +2,7 @@
 
 import pytest
 import torch
+from torch.nn import functional
 
 from beamsieve.models.wide import laws
 
@@ -20,7 +21,7 @@ def test_beam_as_query_moves_every_element_to_its_place_and_back(monkeypatch):
         given.append((queries, keys, values))
         return queries * 10
 
-    monkeypatch.setattr(laws.F, "scaled_dot_product_attention", noted)
+    monkeypatch.setattr(functional, "scaled_dot_product_attention", noted)
     answers = [law(queries, keys, values, None) for law in (laws.per_beam, laws.beam_as_query)]
     (flat, copied, copied_values), (moved, kept, kept_values) = given
     assert flat.shape == (batch * beams, heads, 1, width)
