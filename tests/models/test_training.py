@@ -222,6 +222,14 @@ def test_a_state_of_other_data_or_settings_is_refused(tmp_path):
             train(checkpoint=path, resume=True, **given)
 
 
+def test_a_training_that_can_hold_nothing_out_says_so(tmp_path, caplog):
+    alone = Histories.from_lists([[item] for item in range(ITEMS)])
+    settings = replace(SETTINGS, epochs=1)
+    report = train(alone, INDEX, tmp_path / "m", config=CONFIG, settings=settings)
+    assert np.isnan(report.validation_loss)
+    assert "No history has two items, so none is held out" in caplog.text
+
+
 def test_resuming_without_a_state_starts_anew_and_says_so(tmp_path, caplog):
     report = train(HISTORIES, INDEX, tmp_path / "m", config=CONFIG, settings=SETTINGS, resume=True)
     assert report.epochs == 4

@@ -54,6 +54,11 @@ class Run:
             sequences, settings.validation_share, settings.seed, self.longest
         )
         self.validation = list(validation_batches(held, sids, size=256, longest=self.longest))
+        if settings.validation_share and not self.validation:
+            _log.warning(
+                "No history has two items, so none is held out: there is no validation loss, and "
+                "no epoch is chosen by one."
+            )
 
     def go(
         self, done: Progress, bar: Bar, save: Callable[[Progress], None]
