@@ -9,12 +9,10 @@ This package says what every backend must compute. It is written to be read, in 
 4. :mod:`~beamsieve_spec.step`: one step, in its two halves;
 5. :mod:`~beamsieve_spec.search`: all steps, and the items that the beams stand for.
 
-Targeting (which items a request may see) takes candidates away, and under ``normalize="eligible"``
-the denominator counts what is left; these pages name it as the argument ``permits``, and as
-``eligible`` where beams become items. What stands behind it is
-:mod:`~beamsieve_spec.targeting_rules` (who may see an item), :mod:`~beamsieve_spec.targeting_bits`
-(rules as bits, with :mod:`~beamsieve_spec.targeting_hash`) and
-:mod:`~beamsieve_spec.targeting_matchers` (the trie's).
+Targeting (which items a request may see) is named here as ``permits`` and, where beams become
+items, ``eligible``. What stands behind it is :mod:`~beamsieve_spec.targeting_rules` (who may see
+an item), :mod:`~beamsieve_spec.targeting_bits` (rules as bits, with
+:mod:`~beamsieve_spec.targeting_hash`) and :mod:`~beamsieve_spec.targeting_matchers` (the trie's).
 
 Correct, complete, clear, in that order, and never fast: dicts, short loops, float64, NumPy alone.
 Letters: B requests, M places for beams, V tokens in a codebook, L levels, t tokens decoded so far.
