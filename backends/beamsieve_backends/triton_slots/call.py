@@ -196,6 +196,9 @@ class Call:
         """Rank what is left by many programs, and write the new beams."""
         B = self.B
         shape = dict(TUNING["rank"])
+        few = shape.pop("few")
+        if B * cdiv(kept.typical, few) <= 2 * PROCESSORS:
+            shape["OWN"] = few
         launch(
             write_best, (B, cdiv(kept.typical, shape["OWN"])), kept.keys, kept.scores,
             kept.count, *self.writing(self.child), kept.capacity,

@@ -113,7 +113,8 @@ def _tile(call: Call) -> int:
     M, V = call.M, call.V
     of_beams: dict[str, int] = TUNING["tile"]["one" if M < 64 else "few" if M < 256 else "many"]
     wide = V > 2048 if M < 256 else V > 1024 and not _splits(call)
-    tile = of_beams["wide" if wide else "narrow"]
+    small = M >= 256 and V <= 1024
+    tile = of_beams["small" if small else "wide" if wide else "narrow"]
     return min(tile, max(64, power_of_two(V)))
 
 

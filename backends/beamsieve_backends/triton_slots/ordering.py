@@ -63,27 +63,35 @@ def token_of(part, i, SIZE: tl.constexpr):
 def threshold_held(keys, k, slack):
     """A threshold that ``k`` to ``k + slack`` of the int32 ``keys`` of one program reach.
 
-    Halves an interval of values until the count fits, which takes few rounds; ties that leave no
-    such value end it at the k-th largest key itself. With fewer than ``k`` alive, it is below all.
+    Cuts an interval of values in three until the count fits, which takes few rounds; ties that
+    leave no such value end it at the k-th largest key itself. With fewer than ``k`` alive, it is
+    below all. The sum is what a round takes, so its two counts (of fewer than 2**16 keys) share
+    one.
 
     Returns ``(tau, need)``: keep what lies above tau, and the first ``need`` of what equals it. All
     that lives is kept where there is no more than ``k + slack`` of it.
     """
     alive = keys > DEAD
     reached = tl.sum(alive.to(tl.int32))
-    low = tl.min(tl.where(alive, keys, 2147483647)).to(tl.int64)
-    high = tl.max(keys).to(tl.int64) + 1
+    low = tl.min(tl.where(alive, keys, 2147483647))
+    high = tl.max(keys) + 1
     low = tl.where(reached < k, DEAD + 1, low)
     above = 0
-    while (reached > k + slack) & (high - low > 1):
-        middle = low + (high - low) // 2
-        count = tl.sum((keys >= middle.to(tl.int32)).to(tl.int32))
-        enough = count >= k
-        low = tl.where(enough, middle, low)
-        reached = tl.where(enough, count, reached)
-        high = tl.where(enough, high, middle)
-        above = tl.where(enough, above, count)
-    return low.to(tl.int32), tl.where(reached > k + slack, k - above, reached)
+    # Differences of int32 may need 32 bits, so they are unsigned.
+    while (reached > k + slack) & ((high - low).to(tl.uint32, bitcast=True) > 1):
+        part = tl.umulhi((high - low).to(tl.uint32, bitcast=True), 0x55555556)
+        part = tl.maximum(part.to(tl.int32, bitcast=True), 1)
+        first = low + part
+        second = high - part
+        both = (keys >= first).to(tl.int32) + ((keys >= second).to(tl.int32) << 16)
+        both = tl.sum(both)
+        at_first = both & 0xFFFF
+        at_second = (both.to(tl.uint32, bitcast=True) >> 16).to(tl.int32)
+        low = tl.where(at_second >= k, second, tl.where(at_first >= k, first, low))
+        high = tl.where(at_second >= k, high, tl.where(at_first >= k, second, first))
+        above = tl.where(at_second >= k, above, tl.where(at_first >= k, at_second, at_first))
+        reached = tl.where(at_second >= k, at_second, tl.where(at_first >= k, at_first, reached))
+    return low, tl.where(reached > k + slack, k - above, reached)
 
 
 @triton.jit

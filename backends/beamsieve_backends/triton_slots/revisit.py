@@ -47,22 +47,24 @@ def _score(
     if HAS_LOGITS:
         logit = tl.load(logits + at, mask=inside, other=0.0).to(tl.float32)
     else:
-        logit = tl.zeros((slots,), tl.float32)
         at_hidden = hidden + beam[:, None] * D
         at_head = head + column.to(tl.int64)[:, None] * D
+        # Lanes add up at the end, once, as that takes most of the time.
+        products = tl.zeros((slots, BLOCK_K), tl.float32)
         if WHOLE_D > 0:
             for begin in tl.static_range(0, WHOLE_D, BLOCK_K):
                 k = begin + tl.arange(0, BLOCK_K)
                 h = tl.load(at_hidden + k[None, :], mask=inside[:, None], other=0.0)
                 w = tl.load(at_head + k[None, :], mask=inside[:, None], other=0.0)
-                logit += tl.sum(h.to(tl.float32) * w.to(tl.float32), 1)
+                products += h.to(tl.float32) * w.to(tl.float32)
         else:
             for begin in range(0, D, BLOCK_K):
                 k = begin + tl.arange(0, BLOCK_K)
                 there = inside[:, None] & (k < D)[None, :]
                 h = tl.load(at_hidden + k[None, :], mask=there, other=0.0)
                 w = tl.load(at_head + k[None, :], mask=there, other=0.0)
-                logit += tl.sum(h.to(tl.float32) * w.to(tl.float32), 1)
+                products += h.to(tl.float32) * w.to(tl.float32)
+        logit = tl.sum(products, 1)
         if has_bias != 0:
             logit += tl.load(bias + column, mask=inside, other=0.0)
     valid = ((word >> (column & 31)) & 1) != 0
@@ -105,13 +107,20 @@ def score_groups(
         tl.extra.cuda.gdc_launch_dependents()
     b = tl.program_id(0).to(tl.int64)
     tau = tl.load(threshold + b)
-    n = tl.load(group_count + b) % ARRIVED
-    group_list += (2 * b + (n > LIMIT).to(tl.int64)) * LIMIT
-    n = tl.minimum(n, LIMIT)
+    # The first groups are read before it is known how many there are: nothing waits for the count.
     slot = tl.arange(0, GROUPS * GROUP)
-    for begin in range(tl.program_id(1) * GROUPS, n, tl.num_programs(1) * GROUPS):
+    item = tl.program_id(1) * GROUPS + slot // GROUP
+    group = tl.load(group_list + 2 * b * LIMIT + item, mask=item < LIMIT, other=0)
+    n = tl.load(group_count + b) % ARRIVED
+    if n > LIMIT:
+        group_list += LIMIT
+        group = tl.load(group_list + 2 * b * LIMIT + item, mask=item < LIMIT, other=0)
+    group_list += 2 * b * LIMIT
+    n = tl.minimum(n, LIMIT)
+    stride = tl.num_programs(1) * GROUPS
+    for begin in range(tl.program_id(1) * GROUPS, n, stride):
         item = begin + slot // GROUP
-        group = tl.load(group_list + item, mask=item < n, other=0)
+        group = tl.where(item < n, group, 0)
         code, score, keep = _score(
             hidden, head, bias, logits, bonus, nudge, rows, finished, bitmaps,
             scores + b * M, tops + b * M, log_sums + b * M, group, item < n, tau, b, M, V, D,
@@ -122,3 +131,4 @@ def score_groups(
         place = tl.atomic_add(candidate_count + b, tl.sum(count)) + tl.cumsum(count, 0) - 1
         tl.store(candidate_keys + b * CAPACITY + place, code, mask=keep)
         tl.store(candidate_scores + b * CAPACITY + place, score, mask=keep)
+        group = tl.load(group_list + item + stride, mask=item + stride < n, other=0)

@@ -13,7 +13,8 @@ import triton
 import triton.language as tl
 
 from beamsieve_backends.triton_slots.lookup import row_bounds
-from beamsieve_backends.triton_slots.slots import EMPTY, FINISHED, write_units
+from beamsieve_backends.triton_slots.products import COLUMNS, UNIT
+from beamsieve_backends.triton_slots.scored import EMPTY, FINISHED, score_shared
 from beamsieve_backends.triton_slots.units import DONE, count_units, tokens_of
 
 NOBODY = tl.constexpr(-1)
@@ -27,7 +28,7 @@ def link_rows(
     start_array, start_bits, start_exceptions, start_kind, start_shift, start_gap,
     first_entry, degrees, unit_starts, widest, first_of_row, next_of_row, slot_ids, slot_scores,
     unit_peak, unit_sum, unit_best, M, CAPACITY, UNIT_CAPACITY,
-    SLOTS: tl.constexpr, FURTHER: tl.constexpr, BEAMS_UP: tl.constexpr, PDL: tl.constexpr,
+    BEAMS_UP: tl.constexpr, PDL: tl.constexpr,
 ):  # fmt: skip
     """:func:`units.count_units`, one program per request, and lists of the beams of each row.
 
@@ -42,7 +43,7 @@ def link_rows(
     b = tl.program_id(0).to(tl.int64)
     row, degree = count_units(
         rows, finished, start_array, start_bits, start_exceptions, start_kind, start_shift,
-        start_gap, first_entry, degrees, unit_starts, widest, b, M, SLOTS, FURTHER, BEAMS_UP,
+        start_gap, first_entry, degrees, unit_starts, widest, b, M, UNIT, UNIT, BEAMS_UP,
     )  # fmt: skip
     done = degree == DONE
     live = (row >= 0) & (done == 0)
@@ -57,8 +58,8 @@ def link_rows(
         tl.store(unit_peak + unit, peak, mask=alone)
         tl.store(unit_sum + unit, tl.where(done, 1.0, 0.0), mask=alone)
         tl.store(unit_best + unit, peak, mask=alone)
-        slot = tl.arange(0, SLOTS)
-        at = b * CAPACITY + m[:, None] * SLOTS + slot[None, :]
+        slot = tl.arange(0, UNIT)
+        at = b * CAPACITY + m[:, None] * UNIT + slot[None, :]
         ends = done[:, None] & (slot == 0)[None, :]
         tl.store(slot_ids + at, tl.where(ends, -m[:, None] + FINISHED, EMPTY), mask=alone[:, None])
         tl.store(slot_scores + at, tl.where(ends, 0.0, float("-inf")), mask=alone[:, None])
@@ -78,69 +79,55 @@ def score_rows(
     asks, bits, bit_words, counts, table_starts, tables, mode, leaf_starts, leaves, leaf_first,
     leaf_end, has_sets, batch,
     over_kept,
-    DENSE: tl.constexpr, SLOTS: tl.constexpr, EVEN: tl.constexpr, BLOCK_K: tl.constexpr,
-    TARGETED: tl.constexpr, PDL: tl.constexpr,
+    DENSE: tl.constexpr, EVEN: tl.constexpr, BLOCK_K: tl.constexpr, PART: tl.constexpr,
+    MATRIX: tl.constexpr, UPCAST: tl.constexpr, TARGETED: tl.constexpr, PDL: tl.constexpr,
 ):  # fmt: skip
-    """As ``slots.score_slots``, for all beams of a row: program (r, i) takes every so many-th unit
-    of row r's tokens, from the i-th on. Own and further units both have SLOTS slots, and BLOCK_K
-    holds a whole hidden state."""
+    """As ``slots.score_slots``, for all beams of a row, COLUMNS at once: program (r, i) takes every
+    so many-th unit of row r's tokens, from the i-th on. Own and further units both have UNIT slots.
+    """
     if PDL:
         tl.extra.cuda.gdc_wait()
         tl.extra.cuda.gdc_launch_dependents()
-    leader = tl.load(first_of_row + tl.program_id(0))
-    if leader != NOBODY:
+    following = tl.load(first_of_row + tl.program_id(0))
+    if following != NOBODY:
         row = tl.program_id(0).to(tl.int64) + tl.zeros((1,), tl.int64)
         start, end = row_bounds(
             start_array, start_bits, start_exceptions, start_kind, start_shift, start_gap, row,
             row >= 0,
         )  # fmt: skip
         degree = tl.sum((end - start).to(tl.int32))
-        k = tl.arange(0, BLOCK_K)
-        inside = k < D
-        slot = tl.arange(0, SLOTS)
-        n = tl.maximum(tl.cdiv(degree, SLOTS), 1)
-        for number in range(tl.program_id(1), n, tl.num_programs(1)):
-            rank = number * SLOTS + slot[None, :]
-            real = rank < degree
-            token = tokens_of(
-                tokens, token_bits, bitmaps, ranks, rank_mask, words, rank_words, row, start, rank,
-                real, DENSE,
-            )  # fmt: skip
-            there = real[:, :, None]
-            if EVEN == 0:
-                there = there & inside[None, None, :]
-            at_head = token.to(tl.int64) * D
-            w = tl.load(head + at_head[:, :, None] + k[None, None, :], mask=there, other=0.0)
-            added = tl.zeros((1, SLOTS), tl.float32)
-            if has_bias != 0:
-                added = tl.load(bias + token, mask=real, other=0.0)
-            beam = leader
-            while beam != NOBODY:
-                following = tl.load(next_of_row + beam)
-                b = (beam // M).to(tl.int64)
-                m = beam % M + tl.zeros((1,), tl.int32)
-                own = tl.zeros((1,), tl.int32) + beam
-                h = tl.load(
-                    hidden + own.to(tl.int64)[:, None] * D + k[None, :], mask=inside[None, :],
-                    other=0.0,
+        start = tl.sum(start) + tl.zeros((UNIT,), tl.int64)
+        line = tl.program_id(0).to(tl.int64) + tl.zeros((UNIT,), tl.int64)
+        n = tl.maximum(tl.cdiv(degree, UNIT), 1)
+        column = tl.arange(0, COLUMNS)
+        while following != NOBODY:
+            beam = tl.zeros((COLUMNS,), tl.int32) + NOBODY
+            for each in range(COLUMNS):
+                if following != NOBODY:
+                    beam = tl.where(column == each, following, beam)
+                    following = tl.load(next_of_row + following)
+            there = beam != NOBODY
+            beam = tl.where(there, beam, 0)
+            b, m = (beam // M).to(tl.int64), beam % M
+            opens = tl.load(unit_starts + b * (M + 1) + m, mask=there, other=0)
+            for number in range(tl.program_id(1), n, tl.num_programs(1)):
+                rank = number * UNIT + tl.arange(0, UNIT)
+                real = rank < degree
+                token = tokens_of(
+                    tokens, token_bits, bitmaps, ranks, rank_mask, words, rank_words, line, start,
+                    rank, real, DENSE,
                 )  # fmt: skip
-                logit = tl.zeros((1, SLOTS), tl.float32)
-                logit += tl.sum(h.to(tl.float32)[:, None, :] * w.to(tl.float32), 2)
-                if has_bias != 0:
-                    logit += added
+                before = opens + number - 1
                 unit = m
                 if number > 0:
-                    before = tl.load(unit_starts + b * (M + 1) + m) + number - 1
-                    tl.store(unit_beam + b * UNIT_CAPACITY + before, m)
+                    tl.store(unit_beam + b * UNIT_CAPACITY + before, m, mask=there)
                     unit = M + before
-                units_at = b * (M + UNIT_CAPACITY)
-                slots_at = b * CAPACITY
-                write_units(
-                    slot_ids + slots_at, slot_scores + slots_at, unit_peak + units_at,
-                    unit_sum + units_at, unit_best + units_at, b, m, m >= 0, unit, token, logit,
-                    start[:, None] + rank.to(tl.int64), real, real & (rank < 0), V,
-                    part_starts, has_parts, segment_numbers, segments, index, matcher_rows, asks,
-                    bits, bit_words, counts, table_starts, tables, mode, leaf_starts, leaves,
-                    leaf_first, leaf_end, has_sets, batch, over_kept, SLOTS, TARGETED,
+                score_shared(
+                    hidden, head, bias, hidden, has_bias, slot_ids, slot_scores, unit_peak,
+                    unit_sum, unit_best, b, m, there, b * CAPACITY + unit * UNIT,
+                    b * (M + UNIT_CAPACITY) + unit, token, real, start + rank.to(tl.int64), V, D,
+                    M, part_starts, has_parts, segment_numbers, segments, index, matcher_rows,
+                    asks, bits, bit_words, counts, table_starts, tables, mode, leaf_starts, leaves,
+                    leaf_first, leaf_end, has_sets, batch, over_kept, EVEN, BLOCK_K, PART, False,
+                    MATRIX, UPCAST, TARGETED,
                 )  # fmt: skip
-                beam = following

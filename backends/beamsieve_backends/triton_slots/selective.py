@@ -7,7 +7,7 @@ from typing import Any
 import torch
 
 from beamsieve_backends.triton_slots.call import Call, NewBeams
-from beamsieve_backends.triton_slots.launch import cdiv, launch, power_of_two
+from beamsieve_backends.triton_slots.launch import INTERPRETED, cdiv, launch, power_of_two
 from beamsieve_backends.triton_slots.rank import BY_SLOT
 from beamsieve_backends.triton_slots.rows import link_rows, score_rows
 from beamsieve_backends.triton_slots.shares import add_shares
@@ -31,10 +31,15 @@ def selective(call: Call) -> NewBeams:
     unit_peak, unit_sum = (call.empty(B, M + units_capacity) for _ in range(2))
     unit_best = unit_peak if call.targeting is None else torch.empty_like(unit_peak)
     found = (slot_ids, slot_scores, unit_peak, unit_sum, unit_best)
-    counted = (first_entry, degrees, unit_starts, call.empty(B, 2, dtype=torch.int32))
+    counted = (first_entry, degrees, unit_starts, call.empty(B, 3, dtype=torch.int32))
     shape = dict(TUNING["slots"])
     shape |= call.block_k(shape["BLOCK_K"])
-    if _shares_rows(call, shape["BLOCK_K"]):
+    shape |= {
+        "PART": min(shape["PART"], shape["BLOCK_K"]),
+        "MATRIX": not call.has_logits and call.hidden.dtype != torch.float32,
+        "UPCAST": INTERPRETED,
+    }
+    if _shares_rows(call):
         _score_rows(call, shape, counted, unit_beam, found, units_capacity, capacity)
     else:
         _score_beams(call, shape, counted, unit_beam, found, units_capacity, capacity, expected)
@@ -54,14 +59,16 @@ def selective(call: Call) -> NewBeams:
     return call.new
 
 
-def _shares_rows(call: Call, block_k: int) -> bool:
+PRODUCT = ("EVEN", "BLOCK_K", "PART", "MATRIX", "UPCAST", "registers")
+
+
+def _shares_rows(call: Call) -> bool:
     """Whether beams are to be scored by the rows that they share: there are more beams than rows,
-    rows are long enough to be worth a list, and a hidden state is read in one piece."""
+    and rows are long enough to be worth a list."""
     table = call.table
     return (
         table.slots == FURTHER
         and not call.has_logits
-        and block_k >= call.D
         and table.rows <= TUNING["rows"]["shared"] * call.B * call.M
     )
 
@@ -76,7 +83,7 @@ def _score_rows(
     up = beams_up(M)
     launch(
         link_rows, (B,), call.beams.rows, call.finished, *table.starts, *counted, first_of_row,
-        next_of_row, *found, M, capacity, units_capacity, SLOTS=FURTHER, FURTHER=FURTHER,
+        next_of_row, *found, M, capacity, units_capacity,
         BEAMS_UP=up, warps=min(16, up // 32),
     )  # fmt: skip
     each = TUNING["rows"]["units"]
@@ -85,9 +92,9 @@ def _score_rows(
         table.tokens, table.token_bits, table.bitmap, table.ranks, table.rank_mask, table.words,
         table.rank_words, call.hidden, call.head, call.bias, call.has_bias, counted[2],
         first_of_row, next_of_row, unit_beam, *found, M, call.V, call.D, capacity, units_capacity,
-        *_arguments_of(call), call.over_kept, DENSE=table.dense, SLOTS=FURTHER,
-        EVEN=shape["EVEN"], BLOCK_K=shape["BLOCK_K"], TARGETED=call.targeting is not None,
-        warps=shape["warps"],
+        *_arguments_of(call), call.over_kept, DENSE=table.dense,
+        TARGETED=call.targeting is not None, warps=1, stages=1,
+        **{name: shape[name] for name in PRODUCT},
     )  # fmt: skip
 
 
@@ -97,14 +104,13 @@ def _score_beams(
 ) -> None:  # fmt: skip
     table, B, M = call.table, call.B, call.M
     slots = table.slots
-    held, at_once, few = (shape.pop(name) for name in ("SLOTS_HELD", "at_once", "find"))
-    each = max(1, held // slots)
-    of_first = cdiv(M, each)
+    few, fewest, each = (shape[name] for name in ("find", "find_beams", "programs"))
+    of_first = cdiv(M * slots, FURTHER)
     # A wide row may come at any time, and its units are dealt to all programs of this kind.
     most = table.most_units(M, call.beams.distinct)
     each_request = few * PROCESSORS // B
-    finds = M <= 512 and of_first + max(1, expected) <= each_request
-    spread = each_request - of_first if finds else cdiv(8 * PROCESSORS, B)
+    finds = fewest >= M and of_first + max(1, expected) <= each_request
+    spread = each_request - of_first if finds else cdiv(each * PROCESSORS, B)
     programs = of_first + max(int(finds), expected, min(most, spread))
     up = beams_up(M)
     looking = (call.beams.rows, call.finished, *table.starts)
@@ -117,10 +123,11 @@ def _score_beams(
         score_slots, (B, programs), *looking, table.tokens, table.token_bits, table.bitmap,
         table.ranks, table.rank_mask, table.words, table.rank_words, call.hidden, call.head,
         call.bias, call.logits, call.has_bias, *counted, unit_beam, *found, M, call.V, call.D,
-        capacity, units_capacity, of_first, at_once, *_arguments_of(call), call.over_kept,
+        capacity, units_capacity, of_first, *_arguments_of(call), call.over_kept,
         FIND=finds, BEAMS_UP=up if finds else 1, BATCH_UP=1 if finds else coarse(B, 32),
-        BEAM_BLOCK=128 if M <= 128 else 512, DENSE=table.dense, UNITS=each, SLOTS=slots,
-        FURTHER=FURTHER, HAS_LOGITS=call.has_logits, TARGETED=call.targeting is not None, **shape,
+        BEAM_BLOCK=128 if M <= 128 else 512, DENSE=table.dense, SLOTS=slots,
+        HAS_LOGITS=call.has_logits, TARGETED=call.targeting is not None, warps=1, stages=1,
+        **{name: shape[name] for name in PRODUCT},
     )  # fmt: skip
 
 

@@ -11,7 +11,8 @@ FEW = tl.constexpr(16)
 """A beam with more further units than this has a wide row."""
 MANY = tl.constexpr(1024)
 """So many units of a wide row are looked at at once."""
-NOBODY = tl.constexpr(1 << 30)
+NO_MORE = tl.constexpr(1 << 30)
+"""In place of a beam: no further one has a wide row."""
 
 
 @triton.jit
@@ -30,8 +31,8 @@ def _with_further(unit_peak, unit_sum, peak, mass, opens, count, m):
         mass += tl.sum(share * tl.exp(more - reference[:, None]), 1)
         peak = top
     many = tl.arange(0, MANY)
-    next_wide = tl.min(tl.where(count > FEW, m, NOBODY))
-    while next_wide < NOBODY:
+    next_wide = tl.min(tl.where(count > FEW, m, NO_MORE))
+    while next_wide < NO_MORE:
         own = m == next_wide
         first = tl.sum(tl.where(own, opens, 0))
         n = tl.sum(tl.where(own, count, 0))
@@ -45,7 +46,7 @@ def _with_further(unit_peak, unit_sum, peak, mass, opens, count, m):
             added = tl.sum(share * tl.exp(more - largest))
             mass = tl.where(own, mass * tl.exp(peak - reference) + added, mass)
             peak = tl.where(own, top, peak)
-        next_wide = tl.min(tl.where((count > FEW) & (m > next_wide), m, NOBODY))
+        next_wide = tl.min(tl.where((count > FEW) & (m > next_wide), m, NO_MORE))
     return peak, mass
 
 

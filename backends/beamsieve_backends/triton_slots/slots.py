@@ -3,7 +3,7 @@
 One kernel counts the units that they take (:mod:`units`), one finds and scores them (and counts
 too, where programs are few), and ``finish_slots`` normalises and chooses. Further units are dealt
 to all programs, whosever they are, so that a request that met a wide row waits for it no longer
-than the others.
+than the others. Requests often meet the same wide row: its units are scored for eight at once.
 """
 
 # Kernels are written in Triton's language, whose values have no Python types.
@@ -13,21 +13,24 @@ from __future__ import annotations
 import triton
 import triton.language as tl
 
-from beamsieve_backends.triton_slots.ordering import usable
-from beamsieve_backends.triton_slots.targeting import permitted
+from beamsieve_backends.triton_slots.products import (
+    COLUMNS,
+    UNIT,
+    logits_by_matrix,
+    logits_by_sums,
+    share_of,
+)
+from beamsieve_backends.triton_slots.scored import EMPTY, FINISHED, score_shared, settled
 from beamsieve_backends.triton_slots.units import (
     DONE,
     beam_of,
     bounds_of,
     count_units,
     tokens_of,
-    unit_at,
 )
 
-EMPTY = tl.constexpr(-1)
-"""In place of a slot's identity ``m * V + token``: there is none."""
-FINISHED = tl.constexpr(-2)
-"""That minus m in place of it: beam m is finished, and goes on as it is."""
+WIDE = tl.constexpr(32)
+"""A request's widest beam has a wide row if it has so many further units."""
 
 
 @triton.jit(do_not_specialize=["start_kind", "start_shift", "start_gap", "M"])
@@ -49,95 +52,124 @@ def find_units(
 
 
 @triton.jit
-def write_units(
-    slot_ids, slot_scores, unit_peak, unit_sum, unit_best, b, m, there, unit, token, logit, entry,
-    real, ends, V,
-    part_starts, has_parts, segment_numbers, segments, index, matcher_rows,
-    asks, bits, bit_words, counts, table_starts, tables, mode, leaf_starts, leaves, leaf_first,
-    leaf_end, has_sets, batch,
-    over_kept,
-    SLOTS: tl.constexpr, TARGETED: tl.constexpr,
-):  # fmt: skip
-    """Write units [n] of beams ``m`` [n] of request b: tokens, logits and table entries [n, SLOTS],
-    where ``real``; ``ends`` is where a finished beam's one slot is."""
-    logit = tl.where(real, usable(logit), tl.where(ends, 0.0, float("-inf")))
-    counted = logit
-    if TARGETED:
-        kept = permitted(
-            entry, real, b,
-            part_starts, has_parts, segment_numbers, segments, index, matcher_rows, asks, bits,
-            bit_words, counts, table_starts, tables, mode, leaf_starts, leaves, leaf_first,
-            leaf_end, has_sets, batch,
-        )  # fmt: skip
-        logit = tl.where(kept | ends, logit, float("-inf"))
-        counted = tl.where(over_kept != 0, logit, counted)
-        tl.store(unit_best + unit, tl.max(logit, 1), mask=there)
-    peak = tl.max(counted, 1)
-    reference = tl.where(peak == float("-inf"), 0.0, peak)
-    mass = tl.sum(tl.exp(counted - reference[:, None]), 1)
-    tl.store(unit_peak + unit, peak, mask=there)
-    tl.store(unit_sum + unit, mass, mask=there)
-    at = unit[:, None] * SLOTS + tl.arange(0, SLOTS)[None, :]
-    identity = tl.where(real, m[:, None] * V + token, tl.where(ends, -m[:, None] + FINISHED, EMPTY))
-    tl.store(slot_ids + at, identity, mask=there[:, None])
-    tl.store(slot_scores + at, logit, mask=there[:, None])
-
-
-@triton.jit
-def _score(
-    rows, tokens, token_bits, bitmaps, ranks, rank_mask, words, rank_words,
+def _score_own(
+    tokens, token_bits, bitmaps, ranks, rank_mask, words, rank_words,
     hidden, head, bias, logits, has_bias, slot_ids, slot_scores, unit_peak, unit_sum, unit_best,
-    b, m, there, first, degree, passed, to, M, V, D,
+    b, number, row, first, degree, M, V, D,
     part_starts, has_parts, segment_numbers, segments, index, matcher_rows,
     asks, bits, bit_words, counts, table_starts, tables, mode, leaf_starts, leaves, leaf_first,
-    leaf_end, has_sets, batch,
-    over_kept,
-    DENSE: tl.constexpr, UNITS: tl.constexpr, SLOTS: tl.constexpr, EVEN: tl.constexpr,
-    BLOCK_K: tl.constexpr, HAS_LOGITS: tl.constexpr, TARGETED: tl.constexpr,
+    leaf_end, has_sets, batch, over_kept,
+    DENSE: tl.constexpr, SLOTS: tl.constexpr, EVEN: tl.constexpr, BLOCK_K: tl.constexpr,
+    PART: tl.constexpr, HAS_LOGITS: tl.constexpr, MATRIX: tl.constexpr, UPCAST: tl.constexpr,
+    TARGETED: tl.constexpr,
 ):  # fmt: skip
-    """Score UNITS units, of beams ``m`` [UNITS] with those ``units.bounds_of``, that ``passed``
-    [UNITS] of their tokens come before; ``to`` is the place of the first of them."""
-    beam = b * M + m
-    slot = tl.arange(0, SLOTS)
-    rank = passed[:, None] + slot[None, :]
-    real = rank < degree[:, None]
-    row = first
-    if DENSE:
-        row = tl.load(rows + beam, mask=there, other=0)
+    """Score the own units of the ``number``-th UNIT / SLOTS beams of request b, whose pointers all
+    are; row, first and degree are [UNIT], each slot's beam's as ``units.bounds_of`` gives them."""
+    UNITS: tl.constexpr = UNIT // SLOTS
+    slot = tl.arange(0, UNIT)
+    of = slot // SLOTS
+    m = number * UNITS + of
+    rank = slot % SLOTS
+    real = rank < degree
     token = tokens_of(
         tokens, token_bits, bitmaps, ranks, rank_mask, words, rank_words, row, first, rank, real,
         DENSE,
     )  # fmt: skip
+    column = tl.arange(0, COLUMNS)
     if HAS_LOGITS:
-        logit = tl.load(logits + beam[:, None] * V + token, mask=real, other=0.0).to(tl.float32)
+        logit = tl.load(logits + (b * M + m) * V + token, mask=real, other=0.0).to(tl.float32)
+    elif MATRIX:
+        there = (column < UNITS) & (number * UNITS + column < M)
+        every = logits_by_matrix(
+            hidden, head, b * M + number * UNITS + column, there, token, real, D, EVEN, BLOCK_K,
+            PART, UPCAST,
+        )  # fmt: skip
+        logit = tl.sum(tl.where(column[:, None] == of[None, :], every, 0.0), 0)
     else:
-        logit = tl.zeros((UNITS, SLOTS), tl.float32)
-        at_head = token.to(tl.int64) * D
-        for first_k in range(0, D, BLOCK_K):
-            k = first_k + tl.arange(0, BLOCK_K)
-            h_there = there[:, None]
-            w_there = real[:, :, None]
-            if EVEN == 0:
-                h_there = h_there & (k < D)[None, :]
-                w_there = w_there & (k < D)[None, None, :]
-            h = tl.load(hidden + beam[:, None] * D + k[None, :], mask=h_there, other=0.0)
-            w = tl.load(head + at_head[:, :, None] + k[None, None, :], mask=w_there, other=0.0)
-            logit += tl.sum(h.to(tl.float32)[:, None, :] * w.to(tl.float32), 2)
-        if has_bias != 0:
-            logit += tl.load(bias + token, mask=real, other=0.0)
-    ends = (degree == DONE)[:, None] & (rank == 0)
-    write_units(
-        slot_ids, slot_scores, unit_peak, unit_sum, unit_best, b, m, there,
-        to + tl.arange(0, UNITS), token, logit, first[:, None] + rank.to(tl.int64), real, ends, V,
+        logit = logits_by_sums(hidden, head, b * M + m, token, real, D, EVEN, BLOCK_K, PART)
+    if has_bias != 0:
+        logit += tl.load(bias + token, mask=real, other=0.0)
+    ends = (degree == DONE) & (rank == 0)
+    logit, counted = settled(
+        logit, real, ends, first + rank.to(tl.int64), b,
         part_starts, has_parts, segment_numbers, segments, index, matcher_rows, asks, bits,
-        bit_words, counts, table_starts, tables, mode, leaf_starts, leaves, leaf_first,
-        leaf_end, has_sets, batch, over_kept, SLOTS, TARGETED,
+        bit_words, counts, table_starts, tables, mode, leaf_starts, leaves, leaf_first, leaf_end,
+        has_sets, batch, over_kept,
+        TARGETED,
     )  # fmt: skip
+    identity = tl.where(real, m * V + token, tl.where(ends, FINISHED - m, EMPTY))
+    there = m < M
+    tl.store(slot_ids + number * UNIT + slot, identity, mask=there)
+    tl.store(slot_scores + number * UNIT + slot, logit, mask=there)
+    unit = tl.arange(0, UNITS)
+    mine = unit[:, None] == of[None, :]
+    peak, mass = share_of(tl.where(mine, counted[None, :], float("-inf")))
+    unit = number * UNITS + unit
+    tl.store(unit_peak + unit, peak, mask=unit < M)
+    tl.store(unit_sum + unit, mass, mask=unit < M)
+    if TARGETED:
+        best = tl.max(tl.where(mine, logit[None, :], float("-inf")), 1)
+        tl.store(unit_best + unit, best, mask=unit < M)
+
+
+@triton.jit
+def _score_further(
+    rows, tokens, token_bits, bitmaps, ranks, rank_mask, words, rank_words,
+    hidden, head, bias, logits, has_bias, first_entry, degrees, unit_starts, unit_beam,
+    slot_ids, slot_scores, unit_peak, unit_sum, unit_best,
+    b, m, there, unit, M, V, D, CAPACITY, UNIT_CAPACITY,
+    part_starts, has_parts, segment_numbers, segments, index, matcher_rows,
+    asks, bits, bit_words, counts, table_starts, tables, mode, leaf_starts, leaves, leaf_first,
+    leaf_end, has_sets, batch, over_kept,
+    DENSE: tl.constexpr, SLOTS: tl.constexpr, EVEN: tl.constexpr, BLOCK_K: tl.constexpr,
+    PART: tl.constexpr, HAS_LOGITS: tl.constexpr, MATRIX: tl.constexpr, UPCAST: tl.constexpr,
+    TARGETED: tl.constexpr,
+):  # fmt: skip
+    """Score further units ``unit`` of beams m of requests b, [COLUMNS], where ``there``; those that
+    have the same tokens together."""
+    state = b * M + m
+    entry = tl.load(first_entry + state, mask=there, other=-1)
+    degree = tl.load(degrees + state, mask=there, other=0)
+    before = unit - tl.load(unit_starts + b * (M + 1) + m, mask=there, other=0)
+    passed = SLOTS + before * UNIT
+    begin = entry + passed.to(tl.int64)
+    row = entry
+    if DENSE:
+        row = tl.load(rows + state, mask=there, other=0)
+    tl.store(unit_beam + b * UNIT_CAPACITY + unit, m, mask=there)
+    slots_at = b * CAPACITY + M * SLOTS + unit * UNIT
+    units_at = b * (M + UNIT_CAPACITY) + M + unit
+    column = tl.arange(0, COLUMNS)
+    left = there
+    leader = tl.min(tl.where(left, column, COLUMNS))
+    while leader < COLUMNS:
+        lead = column == leader
+        opens = tl.sum(tl.where(lead, begin, 0))
+        together = left & (begin == opens)
+        skipped = tl.sum(tl.where(lead, passed, 0))
+        rank = skipped + tl.arange(0, UNIT)
+        real = rank < tl.sum(tl.where(lead, degree, 0))
+        first = tl.zeros((UNIT,), tl.int64) + tl.sum(tl.where(lead, entry, 0))
+        line = tl.zeros((UNIT,), tl.int64) + tl.sum(tl.where(lead, row, 0))
+        token = tokens_of(
+            tokens, token_bits, bitmaps, ranks, rank_mask, words, rank_words, line, first, rank,
+            real, DENSE,
+        )  # fmt: skip
+        score_shared(
+            hidden, head, bias, logits, has_bias, slot_ids, slot_scores, unit_peak, unit_sum,
+            unit_best, b, m, together, slots_at, units_at, token, real, first + rank, V, D, M,
+            part_starts, has_parts, segment_numbers, segments, index, matcher_rows, asks, bits,
+            bit_words, counts, table_starts, tables, mode, leaf_starts, leaves, leaf_first,
+            leaf_end, has_sets, batch, over_kept, EVEN, BLOCK_K, PART, HAS_LOGITS, MATRIX, UPCAST,
+            TARGETED,
+        )  # fmt: skip
+        left = left & (together == 0)
+        leader = tl.min(tl.where(left, column, COLUMNS))
 
 
 @triton.jit(do_not_specialize=[
     "start_kind", "start_shift", "start_gap", "token_bits", "rank_mask", "words", "rank_words",
-    "has_bias", "M", "V", "CAPACITY", "UNIT_CAPACITY", "OF_FIRST", "AT_ONCE", "has_parts",
+    "has_bias", "M", "V", "CAPACITY", "UNIT_CAPACITY", "OF_FIRST", "has_parts",
     "segments", "bit_words", "has_sets", "batch", "over_kept",
 ])  # fmt: skip
 def score_slots(
@@ -146,20 +178,21 @@ def score_slots(
     tokens, token_bits, bitmaps, ranks, rank_mask, words, rank_words,
     hidden, head, bias, logits, has_bias, first_entry, degrees, unit_starts, widest, unit_beam,
     slot_ids, slot_scores, unit_peak, unit_sum, unit_best, M, V, D, CAPACITY, UNIT_CAPACITY,
-    OF_FIRST, AT_ONCE,
+    OF_FIRST,
     part_starts, has_parts, segment_numbers, segments, index, matcher_rows,
     asks, bits, bit_words, counts, table_starts, tables, mode, leaf_starts, leaves, leaf_first,
     leaf_end, has_sets, batch,
     over_kept,
     FIND: tl.constexpr, BEAMS_UP: tl.constexpr, BATCH_UP: tl.constexpr, BEAM_BLOCK: tl.constexpr,
-    DENSE: tl.constexpr, UNITS: tl.constexpr, SLOTS: tl.constexpr, FURTHER: tl.constexpr,
-    EVEN: tl.constexpr, BLOCK_K: tl.constexpr,
-    HAS_LOGITS: tl.constexpr, TARGETED: tl.constexpr, PDL: tl.constexpr,
+    DENSE: tl.constexpr, SLOTS: tl.constexpr, EVEN: tl.constexpr, BLOCK_K: tl.constexpr,
+    PART: tl.constexpr, HAS_LOGITS: tl.constexpr, MATRIX: tl.constexpr, UPCAST: tl.constexpr,
+    TARGETED: tl.constexpr, PDL: tl.constexpr,
 ):  # fmt: skip
     """The logit of every slot, and each unit's share of the log-softmax.
 
-    The first OF_FIRST programs of a request score UNITS beams' own units each; the others of all
-    requests share all requests' further units, of which about AT_ONCE keep the device busy.
+    The first OF_FIRST programs of a request score UNIT slots of beams' own units each; the others
+    of all requests share all requests' further units. Those of each request's widest beam, if it is
+    WIDE, come first, the same of up to COLUMNS requests at once; then all others, one by one.
 
     Args:
         slot_ids: out, int32 [B, CAPACITY]; ``m * V + token``, EMPTY, or FINISHED - m. The slots of
@@ -181,82 +214,86 @@ def score_slots(
     b = tl.program_id(0).to(tl.int64)
     number = tl.program_id(1)
     if number < OF_FIRST:
-        m = number * UNITS + tl.arange(0, UNITS)
+        m = number * (UNIT // SLOTS) + tl.arange(0, UNIT) // SLOTS
         if FIND:
-            _, entry, degree = bounds_of(
+            row, entry, degree = bounds_of(
                 rows, finished, start_array, start_bits, start_exceptions, start_kind,
                 start_shift, start_gap, b * M + m, m < M,
             )  # fmt: skip
         else:
             degree = tl.load(degrees + b * M + m, mask=m < M, other=0)
             entry = tl.load(first_entry + b * M + m, mask=m < M, other=0)
+            row = entry
+            if DENSE:
+                row = tl.load(rows + b * M + m, mask=m < M, other=0)
         units_at = b * (M + UNIT_CAPACITY)
-        _score(
-            rows, tokens, token_bits, bitmaps, ranks, rank_mask, words, rank_words,
+        _score_own(
+            tokens, token_bits, bitmaps, ranks, rank_mask, words, rank_words,
             hidden, head, bias, logits, has_bias, slot_ids + b * CAPACITY,
             slot_scores + b * CAPACITY, unit_peak + units_at, unit_sum + units_at,
-            unit_best + units_at, b, m, m < M, entry, degree, tl.zeros((UNITS,), tl.int32),
-            number * UNITS, M, V, D, part_starts, has_parts, segment_numbers, segments, index,
-            matcher_rows, asks, bits, bit_words, counts, table_starts, tables, mode, leaf_starts,
-            leaves, leaf_first, leaf_end, has_sets, batch, over_kept, DENSE, UNITS, SLOTS, EVEN,
-            BLOCK_K, HAS_LOGITS, TARGETED,
+            unit_best + units_at, b, number, row, entry, degree, M, V, D, part_starts, has_parts,
+            segment_numbers, segments, index, matcher_rows, asks, bits, bit_words, counts,
+            table_starts, tables, mode, leaf_starts, leaves, leaf_first, leaf_end, has_sets, batch,
+            over_kept, DENSE, SLOTS, EVEN, BLOCK_K, PART, HAS_LOGITS, MATRIX, UPCAST, TARGETED,
         )  # fmt: skip
     else:
-        # A program takes a unit of one request, or the same unit of several where there are many.
         of_request = tl.num_programs(1) - OF_FIRST
-        begin, step, together, groups = number - OF_FIRST, of_request, 1, 1
-        requests = 1
+        begin, step = number - OF_FIRST, of_request
+        column = tl.arange(0, COLUMNS)
+        alone = column == 0
+        groups, of_wide = 1, 0
+        of_others, wide = tl.zeros((BATCH_UP,), tl.int32), tl.zeros((BATCH_UP,), tl.int32)
         if FIND:
             count_units(
                 rows, finished, start_array, start_bits, start_exceptions, start_kind, start_shift,
-                start_gap, first_entry, degrees, unit_starts, widest, b, M, SLOTS, FURTHER,
-                BEAMS_UP,
+                start_gap, first_entry, degrees, unit_starts, widest, b, M, SLOTS, UNIT, BEAMS_UP,
             )  # fmt: skip
             tl.debug_barrier()
-            items = tl.load(unit_starts + b * (M + 1) + M)
+            of_others += tl.load(unit_starts + b * (M + 1) + M)
         else:
             requests = tl.num_programs(0)
             begin = begin * requests + tl.program_id(0)
             step = of_request * requests
-            request = tl.arange(0, BATCH_UP)
+            every = tl.arange(0, BATCH_UP)
             of_each = tl.load(
-                unit_starts + request.to(tl.int64) * (M + 1) + M, mask=request < requests, other=0
+                unit_starts + every.to(tl.int64) * (M + 1) + M, mask=every < requests, other=0
             )
-            ends = tl.cumsum(of_each, 0)
-            items = tl.sum(of_each)
-            together = tl.minimum(tl.maximum(items // AT_ONCE, 1), 8)
-            groups = tl.cdiv(requests, together)
-            items = tl.where(together > 1, tl.max(of_each) * groups, items)
-        for item in range(begin, items, step):
-            first = item % groups * together
-            place = item // groups
-            last = tl.minimum(first + together, requests)
-            if FIND == 0:  # noqa: SIM102 - known when it is compiled, the other is not
-                if together == 1:
-                    passed_by = ends <= item
-                    first = tl.sum(passed_by.to(tl.int32))
-                    place = item - tl.sum(tl.where(passed_by, of_each, 0))
-                    last = first + 1
-            for other in range(first, last):
-                own = b if FIND else b * 0 + other
-                starts = unit_starts + own * (M + 1)
-                if place < tl.load(starts + M):
-                    unit = unit_at(place, tl.load(widest + own * 2), tl.load(widest + own * 2 + 1))
-                    beam = beam_of(starts, unit, M, BEAM_BLOCK)
-                    passed = SLOTS + (unit - tl.load(starts + beam)) * FURTHER
-                    tl.store(unit_beam + own * UNIT_CAPACITY + unit, beam)
-                    units_at = own * (M + UNIT_CAPACITY) + M
-                    slots_at = own * CAPACITY + M * SLOTS
-                    one = tl.zeros((1,), tl.int32)
-                    _score(
-                        rows, tokens, token_bits, bitmaps, ranks, rank_mask, words, rank_words,
-                        hidden, head, bias, logits, has_bias,
-                        slot_ids + slots_at, slot_scores + slots_at, unit_peak + units_at,
-                        unit_sum + units_at, unit_best + units_at, own, beam + one, one == 0,
-                        tl.load(first_entry + own * M + beam) + one,
-                        tl.load(degrees + own * M + beam) + one, passed + one, unit, M, V, D,
-                        part_starts, has_parts, segment_numbers, segments, index, matcher_rows,
-                        asks, bits, bit_words, counts, table_starts,
-                        tables, mode, leaf_starts, leaves, leaf_first, leaf_end, has_sets, batch,
-                        over_kept, DENSE, 1, FURTHER, EVEN, BLOCK_K, HAS_LOGITS, TARGETED,
-                    )  # fmt: skip
+            wide = tl.load(widest + every * 3 + 2, mask=every < requests, other=0)
+            wide = tl.where(wide >= WIDE, wide, 0)
+            of_others = of_each - wide
+            groups = tl.cdiv(requests, COLUMNS)
+            of_wide = tl.max(wide) * groups
+        ends = tl.cumsum(of_others, 0)
+        for item in range(begin, of_wide + tl.sum(of_others), step):
+            if item < of_wide:
+                own = item % groups * COLUMNS + column
+                of_own = tl.load(widest + own * 3 + 2, mask=own < tl.num_programs(0), other=0)
+                there = (of_own >= WIDE) & (item // groups < of_own)
+                beam = tl.load(widest + own * 3, mask=there, other=0)
+                unit = tl.load(widest + own * 3 + 1, mask=there, other=0) + item // groups
+                own = own.to(tl.int64)
+            else:
+                place = item - of_wide
+                request = b
+                if FIND == 0:
+                    passed_by = ends <= place
+                    request = tl.sum(passed_by.to(tl.int64))
+                    place -= tl.sum(tl.where(passed_by, of_others, 0))
+                    # The widest beam's are others' work.
+                    count = tl.load(widest + request * 3 + 2)
+                    behind = (count >= WIDE) & (place >= tl.load(widest + request * 3 + 1))
+                    place += tl.where(behind, count, 0)
+                found = beam_of(unit_starts + request * (M + 1), place, M, BEAM_BLOCK)
+                there = alone
+                own = tl.where(alone, request, 0)
+                beam = tl.where(alone, found, 0)
+                unit = tl.where(alone, place, 0)
+            _score_further(
+                rows, tokens, token_bits, bitmaps, ranks, rank_mask, words, rank_words,
+                hidden, head, bias, logits, has_bias, first_entry, degrees, unit_starts,
+                unit_beam, slot_ids, slot_scores, unit_peak, unit_sum, unit_best, own, beam, there,
+                unit, M, V, D, CAPACITY, UNIT_CAPACITY, part_starts, has_parts, segment_numbers,
+                segments, index, matcher_rows, asks, bits, bit_words, counts, table_starts, tables,
+                mode, leaf_starts, leaves, leaf_first, leaf_end, has_sets, batch, over_kept,
+                DENSE, SLOTS, EVEN, BLOCK_K, PART, HAS_LOGITS, MATRIX, UPCAST, TARGETED,
+            )  # fmt: skip

@@ -1,9 +1,5 @@
 """Selection among slots: a threshold, what reaches it, ranks, new beams.
 
-Where a request's slots are more than a program holds, the threshold comes from the units: each
-unit's largest slot is a slot of its own, so at least ``width`` slots reach the ``width``-th best of
-the units' largest. Units below it are never read, so a wide row costs what its best tokens cost.
-
 Several programs of a request find the same survivors, each for itself, and write the same numbers
 to the same places; then each ranks its own share. Nobody waits for anybody.
 """
@@ -15,181 +11,19 @@ from __future__ import annotations
 import triton
 import triton.language as tl
 
+from beamsieve_backends.triton_slots.by_units import FEW_UNITS, append_units, by_units
 from beamsieve_backends.triton_slots.ordering import (
-    DEAD,
     LOWEST,
     NOTHING,
     best_from,
     ordered,
     packed,
     threshold_held,
-    usable,
 )
 from beamsieve_backends.triton_slots.rank import BY_SLOT, rank_and_write
+from beamsieve_backends.triton_slots.scored import EMPTY
 from beamsieve_backends.triton_slots.shares import write_normalizers
-from beamsieve_backends.triton_slots.slots import EMPTY, FINISHED
-
-
-@triton.jit
-def _totals(scores, tops, log_sums, m, largest, there):
-    """Cumulative scores of logits of beams ``m``. What is not there is -inf, whatever the rest."""
-    score = tl.load(scores + m, mask=there, other=0.0)
-    top = tl.load(tops + m, mask=there, other=0.0)
-    return score + ((largest - top) - tl.load(log_sums + m, mask=there, other=0.0))
-
-
-@triton.jit
-def _keys_of(
-    scores, tops, log_sums, bonus, nudge, logit, identity, there, beams_at, V, has_bonus, has_nudge
-):
-    """Key, score and identity ``m * V + token`` of slots; -inf where one is empty."""
-    is_token = identity >= 0
-    m = tl.where(is_token, identity // V, tl.maximum(-identity + FINISHED, 0))
-    total = _totals(scores, tops, log_sums, m, logit, there)
-    at = beams_at * V + identity
-    if has_bonus != 0:
-        total += tl.load(bonus + at, mask=is_token, other=0.0)
-    total = usable(total)
-    key = total
-    if has_nudge != 0:
-        key = usable(key + tl.load(nudge + at, mask=is_token, other=0.0))
-    return key, total, tl.where(is_token, identity, m * V)
-
-
-@triton.jit
-def _append(
-    candidates, candidate_scores, candidate_slots, key, total, identity, slot, keep, kept, has_nudge
-):
-    """Write what is kept behind the ``kept`` ones before it; returns how many there are then."""
-    flag = keep.to(tl.int32)
-    place = kept + tl.cumsum(flag, 0) - flag
-    tl.store(candidates + place, packed(key, identity), mask=keep)
-    tl.store(candidate_slots + place, slot, mask=keep)
-    tl.store(candidate_scores + place, total, mask=keep & (has_nudge != 0))
-    return kept + tl.sum(flag)
-
-
-@triton.jit
-def _unit_keys(scores, tops, log_sums, unit_best, unit_beam, unit, n, M):
-    """int32: the ordered key of each unit's largest."""
-    there = unit < n
-    m = tl.load(unit_beam + unit - M, mask=there & (unit >= M), other=0)
-    m = tl.where(unit < M, unit, m)
-    best = tl.load(unit_best + unit, mask=there, other=float("-inf"))
-    key = ordered(usable(_totals(scores, tops, log_sums, m, best, there)))
-    return tl.where(there, key, LOWEST)
-
-
-@triton.jit
-def _threshold_of_units(held, unit_keys, n, k, slack, CHUNK: tl.constexpr):
-    """As ``ordering.threshold_held``, of n keys of which CHUNK are ``held`` and the others lie in
-    ``unit_keys``: what at least ``k`` of them reach; below all that live, if fewer do."""
-    if n <= CHUNK:
-        tau, _ = threshold_held(held, k, slack)
-    else:
-        lane = tl.arange(0, CHUNK)
-        reached = tl.sum((held > DEAD).to(tl.int32))
-        low = tl.min(tl.where(held > DEAD, held, 2147483647)).to(tl.int64)
-        high = tl.max(held).to(tl.int64) + 1
-        for begin in range(CHUNK, n, CHUNK):
-            part = tl.load(unit_keys + begin + lane, mask=begin + lane < n, other=LOWEST)
-            reached += tl.sum((part > DEAD).to(tl.int32))
-            low = tl.minimum(low, tl.min(tl.where(part > DEAD, part, 2147483647)).to(tl.int64))
-            high = tl.maximum(high, tl.max(part).to(tl.int64) + 1)
-        low = tl.where(reached < k, DEAD + 1, low)
-        while (reached > k + slack) & (high - low > 1):
-            middle = low + (high - low) // 2
-            count = tl.sum((held >= middle.to(tl.int32)).to(tl.int32))
-            for begin in range(CHUNK, n, CHUNK):
-                part = tl.load(unit_keys + begin + lane, mask=begin + lane < n, other=LOWEST)
-                count += tl.sum((part >= middle.to(tl.int32)).to(tl.int32))
-            enough = count >= k
-            low = tl.where(enough, middle, low)
-            reached = tl.where(enough, count, reached)
-            high = tl.where(enough, high, middle)
-        tau = low.to(tl.int32)
-    return tau
-
-
-@triton.jit
-def _append_units(
-    scores, slot_ids, slot_scores, bonus, nudge, tops, log_sums, unit_list, listed, candidates,
-    candidate_scores, candidate_slots, beams_at, M, V, tau, kept, has_bonus, has_nudge,
-    SLOTS: tl.constexpr, FURTHER: tl.constexpr, CHUNK: tl.constexpr,
-):  # fmt: skip
-    """Keep what reaches ``tau`` in the ``listed`` units of FURTHER slots, numbered from the first
-    further one; returns how many are kept then."""
-    lane = tl.arange(0, CHUNK)
-    for begin in range(0, listed * FURTHER, CHUNK):
-        i = begin + lane
-        there = i < listed * FURTHER
-        unit = tl.load(unit_list + i // FURTHER, mask=there, other=0)
-        slot = M * SLOTS + unit * FURTHER + i % FURTHER
-        logit = tl.load(slot_scores + slot, mask=there, other=float("-inf"))
-        identity = tl.load(slot_ids + slot, mask=there, other=EMPTY)
-        key, total, identity = _keys_of(
-            scores, tops, log_sums, bonus, nudge, logit, identity, there, beams_at, V, has_bonus,
-            has_nudge,
-        )  # fmt: skip
-        keep = there & (ordered(key) >= tau)
-        kept = _append(
-            candidates, candidate_scores, candidate_slots, key, total, identity, slot, keep, kept,
-            has_nudge,
-        )  # fmt: skip
-    return kept
-
-
-@triton.jit
-def _by_units(
-    scores, slot_ids, slot_scores, unit_best, unit_starts, unit_beam, bonus, nudge, tops, log_sums,
-    unit_keys, unit_list, candidates, candidate_scores, candidate_slots, beams_at, M, V, W, SLACK,
-    has_bonus, has_nudge, SLOTS: tl.constexpr, FURTHER: tl.constexpr, CHUNK: tl.constexpr,
-):  # fmt: skip
-    """The candidates that reach the threshold of the units; returns how many they are."""
-    lane = tl.arange(0, CHUNK)
-    n = M + tl.load(unit_starts + M)
-    held = _unit_keys(scores, tops, log_sums, unit_best, unit_beam, lane, n, M)
-    for begin in range(CHUNK, n, CHUNK):
-        unit = begin + lane
-        part = _unit_keys(scores, tops, log_sums, unit_best, unit_beam, unit, n, M)
-        tl.store(unit_keys + unit, part, mask=unit < n)
-    tl.debug_barrier()
-    tau = tl.full((), DEAD + 1, tl.int32)
-    if has_bonus + has_nudge == 0:  # else the largest logit says nothing of the largest key
-        tau = _threshold_of_units(held, unit_keys, n, W, SLACK, CHUNK)
-    # Where all units are of one size, beams' own are listed as the others are.
-    UNIFORM: tl.constexpr = SLOTS == FURTHER
-    flag = ((UNIFORM | (lane >= M)) & (held >= tau)).to(tl.int32)
-    tl.store(unit_list + tl.cumsum(flag, 0) - flag, lane - M, mask=flag > 0)
-    listed = tl.sum(flag)
-    for begin in range(CHUNK, n, CHUNK):
-        unit = begin + lane
-        part = tl.load(unit_keys + unit, mask=unit < n, other=LOWEST)
-        flag = ((UNIFORM | (unit >= M)) & (part >= tau)).to(tl.int32)
-        tl.store(unit_list + listed + tl.cumsum(flag, 0) - flag, unit - M, mask=flag > 0)
-        listed += tl.sum(flag)
-    tl.debug_barrier()
-    kept = 0
-    if UNIFORM == 0:
-        for begin in range(0, M * SLOTS, CHUNK):
-            slot = begin + lane
-            there = slot < M * SLOTS
-            logit = tl.load(slot_scores + slot, mask=there, other=float("-inf"))
-            identity = tl.load(slot_ids + slot, mask=there, other=EMPTY)
-            key, total, identity = _keys_of(
-                scores, tops, log_sums, bonus, nudge, logit, identity, there, beams_at, V,
-                has_bonus, has_nudge,
-            )  # fmt: skip
-            keep = there & (ordered(key) >= tau)
-            kept = _append(
-                candidates, candidate_scores, candidate_slots, key, total, identity, slot, keep,
-                kept, has_nudge,
-            )  # fmt: skip
-    return _append_units(
-        scores, slot_ids, slot_scores, bonus, nudge, tops, log_sums, unit_list, listed, candidates,
-        candidate_scores, candidate_slots, beams_at, M, V, tau, kept, has_bonus, has_nudge, SLOTS,
-        FURTHER, CHUNK,
-    )  # fmt: skip
+from beamsieve_backends.triton_slots.slot_keys import append, keys_of
 
 
 @triton.jit(do_not_specialize=[
@@ -261,7 +95,7 @@ def finish_slots(
             )  # fmt: skip
         tl.debug_barrier()
     if whole | mixed:
-        key, total, identity = _keys_of(
+        key, total, identity = keys_of(
             scores, tops, log_sums, bonus, nudge, logit, identity, real | stands, b * M, V,
             has_bonus, has_nudge,
         )  # fmt: skip
@@ -274,7 +108,7 @@ def finish_slots(
             key32 = tl.where(real | stands, ordered(key), LOWEST)
             # Units that stand for their slots let others of theirs through, so there may be fewer.
             tau, _ = threshold_held(key32, W, tl.where(mixed, SLACK // 4, SLACK))
-            kept = _append(
+            kept = append(
                 candidates, candidate_scores, candidate_slots, key, total, identity, slot,
                 real & (key32 >= tau), 0, has_nudge,
             )  # fmt: skip
@@ -283,14 +117,14 @@ def finish_slots(
                 place = tl.cumsum(flag, 0) - flag
                 tl.store(unit_list + units_at + place, slot - own, mask=flag > 0)
                 tl.debug_barrier()
-                kept = _append_units(
+                kept = append_units(
                     scores, slot_ids, slot_scores, bonus, nudge, tops, log_sums,
-                    unit_list + units_at, tl.sum(flag), candidates, candidate_scores,
-                    candidate_slots, b * M, M, V, tau, kept, has_bonus, has_nudge, SLOTS, FURTHER,
-                    CHUNK,
+                    unit_beam + b * UNIT_CAPACITY, unit_list + units_at, tl.sum(flag), candidates,
+                    candidate_scores, candidate_slots, b * M, M, V, tau, kept, has_bonus,
+                    has_nudge, SLOTS, FURTHER, FEW_UNITS,
                 )  # fmt: skip
     else:
-        kept = _by_units(
+        kept = by_units(
             scores, slot_ids, slot_scores, unit_best + units_at, starts,
             unit_beam + b * UNIT_CAPACITY, bonus, nudge, tops, log_sums, unit_keys + units_at,
             unit_list + units_at, candidates, candidate_scores, candidate_slots, b * M, M, V, W,

@@ -25,18 +25,25 @@ TOGETHER = 2
 
 
 TUNING: dict[str, dict[str, Any]] = {
-    "slots": {"find": 2, "at_once": 1024, "SLOTS_HELD": 16, "BLOCK_K": 256, "warps": 4},
+    "slots": {
+        "find": 2,
+        "find_beams": 128,
+        "programs": 16,
+        "BLOCK_K": 256,
+        "PART": 64,
+        "registers": 128,
+    },
     "statistics_16": {"BLOCK_M": 16, "BLOCK_K": 64, "warps": 4, "stages": 3},
     "statistics_64": {"BLOCK_M": 64, "BLOCK_K": 64, "warps": 4, "stages": 3},
     "statistics_128": {"BLOCK_M": 128, "BLOCK_K": 64, "warps": 8, "stages": 3, "registers": 128},
     "split": {"BLOCK_K": 32},
     "groups_few": {"GROUPS": 2, "BLOCK_K": 64, "warps": 4},
-    "groups_many": {"GROUPS": 8, "BLOCK_K": 32, "warps": 4, "registers": 64},
-    "rank": {"OWN": 32, "OTHERS": 64, "warps": 4},
+    "groups_many": {"GROUPS": 8, "BLOCK_K": 32, "warps": 4, "registers": 96},
+    "rank": {"few": 8, "OWN": 32, "OTHERS": 64, "warps": 4},
     "tile": {
         "one": {"narrow": 64, "wide": 64},
         "few": {"narrow": 64, "wide": 128},
-        "many": {"narrow": 128, "wide": 128},
+        "many": {"small": 64, "narrow": 128, "wide": 128},
     },
     "finish": {"direct": True, "ranked": 4096, "warps": 8, "held_by_warp": 512},
     "rows": {"shared": 1, "units": 4},

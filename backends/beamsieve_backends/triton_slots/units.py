@@ -47,7 +47,7 @@ def count_units(
     Args:
         first_entry: out, int64 [B, M]; degrees: out, int32 [B, M]; see :func:`bounds_of`.
         unit_starts: out, int32 [B, M + 1]; the further units of the beams before each, and of all.
-        widest: out, int32 [B, 2]; where the widest beam's further units begin, and how many.
+        widest: out, int32 [B, 3]; the widest beam, where its further units begin, and how many.
 
     Returns ``(row, degree)``, each [BEAMS_UP].
     """
@@ -64,21 +64,11 @@ def count_units(
     tl.store(unit_starts + b * (M + 1) + m, ends - further, mask=inside)
     tl.store(unit_starts + b * (M + 1) + M, tl.sum(further))
     most = tl.max(further)
-    begins = tl.where(further == most, ends - further, 2147483647)
-    tl.store(widest + b * 2, tl.min(begins))
-    tl.store(widest + b * 2 + 1, most)
+    own = tl.min(tl.where(inside & (further == most), m, M - 1))
+    tl.store(widest + b * 3, own)
+    tl.store(widest + b * 3 + 1, tl.sum(tl.where(m == own, ends - further, 0)))
+    tl.store(widest + b * 3 + 2, most)
     return row, degree
-
-
-@triton.jit
-def unit_at(place, begins, count):
-    """Which further unit of a request comes at a place when its widest beam's come first.
-
-    Requests often meet the same wide row, each in another beam. Its units are at the same places
-    then, so that its part of the head is read for all of them at about the same time.
-    """
-    others = tl.where(place - count < begins, place - count, place)
-    return tl.where(place < count, begins + place, others)
 
 
 @triton.jit
@@ -97,10 +87,9 @@ def tokens_of(
     tokens, token_bits, bitmaps, ranks, rank_mask, words, rank_words, row, first, rank, real,
     DENSE: tl.constexpr,
 ):  # fmt: skip
-    """int32 [n, slots]: the tokens of n rows that so many others (``rank``) come before; 0 where
-    not ``real``."""
+    """int32: the tokens of rows that so many others of theirs (``rank``) come before; 0 where not
+    ``real``. All of one shape."""
     rank = rank.to(tl.int64)
     if DENSE:
-        lines = row[:, None] + tl.zeros(rank.shape, tl.int64)
-        return token_of_rank(bitmaps, ranks, rank_mask, words, rank_words, lines, rank, real)
-    return token_at(tokens, token_bits, first[:, None] + rank, real)
+        return token_of_rank(bitmaps, ranks, rank_mask, words, rank_words, row, rank, real)
+    return token_at(tokens, token_bits, first + rank, real)

@@ -170,24 +170,24 @@ def test_equal_slots_beyond_one_program_go_by_parent_and_token(monkeypatch):
 
 
 @pytest.mark.parametrize(
-    ("find", "at_once", "chunk"), [(0, 8, 16), (0, 1024, 256), (1000, 1024, 256)],
+    ("find", "dtype", "chunk"),
+    [(0, torch.float32, 16), (0, torch.bfloat16, 256), (1000, torch.float32, 256)],
     ids=["of several requests", "its units beside slots", "counted by all"],
 )  # fmt: skip
-def test_a_wide_row_among_short_ones(find, at_once, chunk, monkeypatch):
+def test_a_wide_row_among_short_ones(find, dtype, chunk, monkeypatch):
     monkeypatch.setitem(TUNING["slots"], "find", find)
-    monkeypatch.setitem(TUNING["slots"], "at_once", at_once)
     monkeypatch.setitem(TUNING["survivors"], "chunks", (chunk,))
     sids = [[token, token % 7] for token in range(12)]
-    sids += [[3, token] for token in range(400)]
-    trie = spec.Trie(sorted(set(map(tuple, sids))), codebooks=[12, 400])
-    catalog = Catalog.from_arrays(np.unique(sids, axis=0), codebooks=[12, 400])
+    sids += [[3, token] for token in range(600)]
+    trie = spec.Trie(sorted(set(map(tuple, sids))), codebooks=[12, 600])
+    catalog = Catalog.from_arrays(np.unique(sids, axis=0), codebooks=[12, 600])
     walk = Walk(14, 12, 2, 5)
     walk.trie = trie
     walk.engine = Engine(Index.build(catalog, layout="sparse"), TritonBackend(), "catalog")
     walk.begin(3)
     walk.step(12, **walk.normal(12))
-    walk.vocabulary = 400
-    walk.step(30, **walk.normal(30))
+    walk.vocabulary = 600
+    walk.step(30, **walk.normal(30, dtype))
 
 
 def test_tiles_side_by_side_give_the_same(monkeypatch):
