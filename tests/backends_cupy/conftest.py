@@ -15,3 +15,11 @@ def backend():
     if host_device.COMPILER is None:
         pytest.skip("the kernels are run on the CPU by compiling them with g++, which is absent")
     return host_device.HostCupyBackend()
+
+
+@pytest.fixture
+def lists_stay(monkeypatch):
+    """Tables keep the layout they are made in, as if a bitmap were never worth its bytes."""
+    from beamsieve_backends.cupy_raw import tables
+
+    monkeypatch.setattr(tables, "with_bitmaps", lambda table: table)

@@ -10,6 +10,8 @@ from beamsieve.index.build import make_table
 from beamsieve.interface import Beams, Search, StepInputs
 from beamsieve_backends.cupy_raw import fused
 
+pytestmark = pytest.mark.usefixtures("lists_stay")  # so that both layouts are tested
+
 V, ROWS = 300, 60
 
 

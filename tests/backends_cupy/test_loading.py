@@ -1,10 +1,13 @@
 """What is kept of a device over many searches and indexes, by the host's side alone."""
 
 import threading
+from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 import pytest
 
+from beamsieve.index.layouts import make_table
 from beamsieve_backends.cupy_raw import blas, tables
 
 
@@ -54,3 +57,20 @@ def test_the_sums_of_the_largest_rows_are_those_of_all_rows_sorted(rows, most):
     expected[: len(largest)] = largest
     found = tables._largest_sums(degrees)
     assert found.tolist() == [0, *np.cumsum(expected).tolist()]
+
+
+@pytest.mark.parametrize(("children", "listed"), [(100, False), (12, True)])
+def test_a_list_that_is_nearly_as_large_as_a_bitmap_goes_up_as_one(backend, children, listed):
+    rows, vocabulary = 50, 512
+    row_starts = np.arange(rows + 1) * children
+    tokens = np.concatenate([np.arange(row, row + children) for row in range(rows)])
+    given = make_table(2, vocabulary, row_starts, tokens.astype(np.uint16), "sparse")
+    index: Any = SimpleNamespace(tables=(given,), leaf_starts=None)
+    loaded = backend.load(index).tables[0]
+    assert loaded.listed == listed
+    if listed:
+        return
+    words = np.zeros((rows, vocabulary // 64), np.uint64)
+    for row, token in zip(np.repeat(np.arange(rows), children), tokens.tolist(), strict=True):
+        words[row, token // 64] |= np.uint64(1) << np.uint64(token % 64)
+    np.testing.assert_array_equal(loaded.arrays["bitmap"], words)

@@ -15,6 +15,8 @@ from beamsieve.interface import Beams, RequestFilters, Search, StepInputs
 from beamsieve.targeting.matchers import StepMatchers
 from beamsieve.targeting.row_table import RowTable
 
+pytestmark = pytest.mark.usefixtures("lists_stay")  # so that both layouts are tested
+
 V, ROWS, M = 1500, 90, 90
 
 

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from beamsieve_backends.bitmaps import with_bitmaps
 from beamsieve_backends.cupy_raw import arguments
 from beamsieve_backends.cupy_raw.targeting import (
     DeviceMatchers,
@@ -30,7 +31,8 @@ MOST_BEAMS = 4096
 
 @dataclass(frozen=True)
 class DeviceTable:
-    """One step's table on the device, as ``index.tables.StepTable`` stores it; the root as a list.
+    """One step's table on the device, as ``index.tables.StepTable`` stores it; the root as a list,
+    others as bitmaps where ``bitmaps.with_bitmaps`` says so.
 
     Attributes:
         arrays: what is on the device, by name.
@@ -126,9 +128,11 @@ def load_tables(device: Any, index: Index) -> DeviceTables:
 def _load(
     device: Any, table: StepTable, leaves: NDArray[Any] | None, row_can_end: bool
 ) -> DeviceTable:
-    host = dict(table.arrays)
     if table.rows == 1:  # the root is always read as a list: it is small, and every request's
         host = {**table.starts.arrays, "tokens": table.plain_tokens()}
+    else:
+        table = with_bitmaps(table)
+        host = dict(table.arrays)
     if leaves is not None:
         host["child_leaf"] = leaves
     arrays = {name: device.upload(whole_words(array)) for name, array in host.items()}

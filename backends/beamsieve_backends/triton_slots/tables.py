@@ -9,9 +9,9 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from beamsieve.index.layouts import make_table
 from beamsieve.index.leaves import has_no_empty_row
-from beamsieve.index.tables import StepTable, layout_bytes
+from beamsieve.index.tables import StepTable
+from beamsieve_backends.bitmaps import with_bitmaps
 from beamsieve_backends.largest import sums_of_largest
 from beamsieve_backends.triton_slots.tuning import FURTHER
 from beamsieve_backends.upload import to_device
@@ -20,9 +20,6 @@ if TYPE_CHECKING:
     from beamsieve.index import Index
 
 LARGEST_WIDTH = 4096
-DENSE_UP_TO = 2.5
-"""A sparse table goes to the device as a dense one if that takes at most so many times its bytes: a
-full projection then finds its valid tokens without a search."""
 _KINDS = {"plain": 0, "identity": 1, "sampled": 2}
 
 
@@ -142,12 +139,7 @@ def load_table(
 ) -> DeviceTable:
     """Copy one table to ``device``; ``leaves`` as :class:`DeviceTable` has them."""
     row_starts = table.plain_starts()
-    if table.bitmap is None:
-        size = layout_bytes(table.rows, table.entries, table.vocabulary, table.starts.nbytes)
-        if size["dense"] <= DENSE_UP_TO * size["sparse"]:
-            table = make_table(
-                table.step, table.vocabulary, row_starts, table.plain_tokens(), "dense"
-            )
+    table = with_bitmaps(table)
     degrees = np.diff(row_starts).astype(np.int64)
     slots = _slots(degrees)
     units = -(-np.maximum(degrees - slots, 0) // FURTHER)
