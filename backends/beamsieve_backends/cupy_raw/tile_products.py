@@ -25,7 +25,7 @@ from beamsieve_backends.cupy_raw.selection import (
 from beamsieve_backends.cupy_raw.session import Workspace
 from beamsieve_backends.cupy_raw.tables import DeviceTable
 
-PAIR, SEGMENT_PAIRS = 128, 8
+PAIR, SEGMENT_PAIRS = 128, 2
 """Tokens of a pair of tiles, and pairs of a segment, as in ``kernels/sixteens.cuh``."""
 BLOCK_ROWS = 128
 """Beams of a block of multiply_tiles."""

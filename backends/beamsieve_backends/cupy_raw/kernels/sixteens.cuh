@@ -7,7 +7,7 @@
 // Sixteens: token v belongs to the *pair* v / 128, in it to the tile v / 64 % 2, and in that to the sixteen
 // v / 2 % 4: the tokens that one lane holds of what a tensor core makes.
 
-constexpr int PAIR = 128, SEGMENT_PAIRS = 8, SEGMENT = SEGMENT_PAIRS * PAIR;
+constexpr int PAIR = 128, SEGMENT_PAIRS = 2, SEGMENT = SEGMENT_PAIRS * PAIR;
 
 struct Sixteens {
     Step step;      // scratch, groups, masses: as score_tiles leaves them, where tiles = 2 * pairs
