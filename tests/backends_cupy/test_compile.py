@@ -26,6 +26,7 @@ SHARED = (
     "bound.cuh",
     "table.cuh",
     "step.cuh",
+    "opened.cuh",
     "slots.cuh",
     "one_row.cuh",
     "rows.cuh",

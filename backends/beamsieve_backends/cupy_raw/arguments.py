@@ -137,6 +137,7 @@ STRUCTURES = {
     "fused_rows": STEP,
     "score_tiles": STEP,
     "open_tiles": STEP,
+    "pool_tiles": STEP,
     "multiply_tiles": PRODUCT,
     "key_tiles": SIXTEENS,
     "reopen_tiles": SIXTEENS,

@@ -13,6 +13,7 @@ _PARAMETERS: dict[str, tuple[tuple[str, ...], ...]] = {
     "fused_rows": (tuple(CUDA_TYPES.values()),),
     "score_tiles": (tuple(CUDA_TYPES.values()),),
     "open_tiles": (tuple(CUDA_TYPES.values()),),
+    "pool_tiles": (tuple(CUDA_TYPES.values()),),
     "key_tiles": (),
     "reopen_tiles": (tuple(CUDA_TYPES.values()),),
     "row_mass": (tuple(CUDA_TYPES.values()),),

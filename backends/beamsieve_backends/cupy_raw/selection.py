@@ -122,6 +122,11 @@ def group_of(tiles: int, width: int, most: int, per_place: int = GROUPS_PER_PLAC
     return group
 
 
+def entries_of_group(parts: int, width: int) -> int:
+    """How many of 32 entries make a group where each of ``parts`` has so many at a time."""
+    return 32 // min(32, power_of_two(-(-GROUPS_OF_BEAMS * width // parts)))
+
+
 def list_fields(
     device: Any, work: Workspace, batch: int, blocks: int, capacity: int
 ) -> dict[str, int]:

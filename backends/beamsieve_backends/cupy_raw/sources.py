@@ -10,6 +10,8 @@ SHARED = ("common.cuh", "select.cuh", "narrow.cuh", "bound.cuh", "table.cuh", "s
 OWN = {
     "tile_slots": ("slots.cuh",),
     "select_slots": ("slots.cuh",),
+    "open_tiles": ("opened.cuh",),
+    "pool_tiles": ("opened.cuh", "cluster.cuh", "pool.cuh"),
     "fused_rows": ("cluster.cuh", "pool.cuh", "pieces.cuh"),
     "score_tiles": ("words.cuh",),
     "multiply_tiles": ("words.cuh", "sixteens.cuh", "tile_sums.cuh", "wgmma.cuh"),

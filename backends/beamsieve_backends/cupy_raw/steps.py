@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from beamsieve.interface import Beams, Candidates, Normalize, StepInputs
-from beamsieve_backends.cupy_raw import arguments, fused, tile_products
+from beamsieve_backends.cupy_raw import arguments, fused, pooled, tile_products
 from beamsieve_backends.cupy_raw.beams import beam_fields, new_beams, out_fields
 from beamsieve_backends.cupy_raw.projection import FullProjection
 from beamsieve_backends.cupy_raw.selection import (
@@ -22,6 +22,7 @@ from beamsieve_backends.cupy_raw.selection import (
     WORDS_BYTES,
     capacity_for,
     chooser_bytes,
+    entries_of_group,
     group_of,
     list_fields,
     padded,
@@ -248,9 +249,14 @@ class StepCall:
         at_once = self.device.multiprocessors * WARPS * BLOCKS_AT_ONCE
         rows = B * M
         share = 1 if 2 * rows >= at_once else parts
-        group = group_of(M * tiles, self.shape.W, 16, GROUPS_OF_BEAMS)
         slots = together * -(-chunks // parts)
-        slots = -(-slots // group) * group
+        if self.table.listed:
+            group = entries_of_group(M * parts, self.shape.W)
+            of_part = LIST_TILE // group
+        else:
+            group = group_of(M * tiles, self.shape.W, 16, GROUPS_OF_BEAMS)
+            slots = -(-slots // group) * group
+            of_part = slots // group
         size = 4 if dtype == "float32" else 2
         vectors = (
             not self.table.listed
@@ -268,7 +274,7 @@ class StepCall:
             scratch_stride=M * tiles,
             **list_fields(self.device, self.work, B, openers, self.fields["capacity"]),
             seen=address(take("seen", 8 * B * M, np.float32)),
-            groups=address(take("groups", B * M * parts * slots // group, np.float32)),
+            groups=address(take("groups", B * M * parts * of_part, np.float32)),
             vectors=int(vectors),
             tile=tile,
             tiles=tiles,
@@ -282,7 +288,10 @@ class StepCall:
         kind = arguments.CUDA_TYPES[dtype]
         shared = WORDS_BYTES + (VECTORS_BYTES * size if vectors else 0)
         self.device.launch("score_tiles", (blocks, B), shared, values, kind)
-        # open_tiles: the candidates of the tiles that reach the bound.
+        # The candidates of the tiles that reach the bound.
+        if pooled.takes(self.device, self.fields, B):
+            pooled.launch(self.device, self.fields, B, kind)
+            return
         shared = chooser_bytes(self.fields["capacity"]) + OPENED_BYTES
         self.device.launch("open_tiles", (openers, B), shared, values, kind)
 

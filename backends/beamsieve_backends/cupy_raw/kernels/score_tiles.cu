@@ -2,18 +2,26 @@
 //
 //     for b, m: mass[m] = log-sum-exp of the beam's denominator                  # spread over the blocks
 //               best[m, tile] = score[m] + (largest candidate logit in tile - mass[m])
-//               groups[m, group] = the best of the group's tiles
+//               groups[m, group] = the best of the group
 //
-// open_tiles is the second pass. A tile is `tile` positions of one beam: 64 tokens in the bitmap layout
-// (a word of the bitmap), 32 entries in the list layout. A group is `group` tiles of a beam: the best
-// of a group is a candidate too, and so many keys are enough for a sharp bound.
+// open_tiles or pool_tiles is the second pass. A tile is `tile` positions of one beam: 64 tokens in the bitmap
+// layout (a word of the bitmap), 32 entries in the list layout. A group is `group` tiles of a beam: the best
+// of a group is a candidate too, and so many keys are enough for a sharp bound. In the list layout most rows
+// have a tile or two, too few for that: there a group is `group` neighbouring entries of all tiles of a part.
 //
 // The tiles of a beam are dealt to `parts` parts, `together` neighbours at a time; parts are summed one
 // after the other, so that the sum is the same whether a beam has a warp for each part or one for
 // all (`warps_per_beam`). Grid (blocks per request, B): all blocks together go from beam to beam, whoever's
 // they are. With bonus or nudge the tiles are read twice: the best of a tile is then known only after
-// `mass`. Workspace: scratch_stride = M * tiles floats per request; `groups` [B, M, parts * slots / group];
+// `mass`. Workspace: scratch_stride = M * tiles floats per request; `groups` [B, M, parts * groups_of_part];
 // `seen` [B, M]. M * tiles * tile < 2^32.
+
+// List layout: what the lanes found becomes the part's groups, one for each `group` lanes.
+__device__ __forceinline__ void write_groups(const Step& step, i64 beam, int part, float own) {
+#pragma unroll 1
+    for (int by = 1; by < step.group; by <<= 1) own = fmaxf(own, __shfl_xor_sync(EVERY_LANE, own, by));
+    if ((lane_id() & (step.group - 1)) == 0) step.groups[(beam * step.parts + part) * groups_of_part(step) + lane_id() / step.group] = own;
+}
 
 // List layout: a tile is an entry to a lane, several tiles are on their way at a time.
 template <class T>
@@ -21,6 +29,7 @@ __device__ __forceinline__ Mass read_entries(const Step& step, const Beam& beam,
     const bool narrowed = step.normalize == NORMALIZE_ELIGIBLE, whole = step.normalize == NORMALIZE_ALL;
     const int parts = step.parts;
     Mass mass;
+    float own = never();
 #pragma unroll 1
     for (int t = part; t < filled; t += parts * TILES_AHEAD) {
         float x[TILES_AHEAD], most[TILES_AHEAD], top = never();
@@ -38,6 +47,7 @@ __device__ __forceinline__ Mass read_entries(const Step& step, const Beam& beam,
 #pragma unroll
         for (int k = 0; k < TILES_AHEAD; ++k) {
             most[k] = kept[k] ? x[k] : never();
+            own = fmaxf(own, most[k]);
             if (narrowed) x[k] = most[k];
             top = fmaxf(top, x[k]);
         }
@@ -47,6 +57,7 @@ __device__ __forceinline__ Mass read_entries(const Step& step, const Beam& beam,
         const int tile = t + static_cast<int>(places.k) * parts;
         if (places.writes && tile < filled) best[tile] = largest;
     }
+    write_groups(step, beam.beam, part, own);
     return mass;
 }
 
@@ -122,7 +133,7 @@ __global__ void __launch_bounds__(THREADS, 2) score_tiles(const __grid_constant_
     const u32 at_once = blocks * (WARPS >> shift);
     const int together = listed ? 1 : 2;  // neighbours in one part
     const int group_shift = __ffs(step.group) - 1;
-    const u32 of_beam = parts * step.slots >> group_shift;
+    const u32 of_part = groups_of_part(step), of_beam = parts * of_part;
 #pragma unroll 1
     for (u32 from = 0; from < rows; from += at_once) {
         const u32 turn = from + (warp_id() >> shift) * blocks + block;
@@ -169,18 +180,22 @@ __global__ void __launch_bounds__(THREADS, 2) score_tiles(const __grid_constant_
         // Logits become keys, a lane to a tile; the tiles are those that this warp wrote.
         const int begin = own * step.slots, end = share == 1 ? parts * step.slots : begin + step.slots;
         if (guided && live) {
+            float of_lane = never();
 #pragma unroll 1
             for (int i = begin; i < end; ++i) {
-                const int slot = i % step.slots, t = (i / step.slots + parts * (slot / together)) * together + slot % together;
-                if (t >= tiles) continue;
+                const int part = i / step.slots, slot = i % step.slots, t = (part + parts * (slot / together)) * together + slot % together;
                 float largest = never();
 #pragma unroll 1
-                for (int k = lane_id(); k < step.tile; k += 32) {
+                for (int k = lane_id(); k < step.tile && t < tiles; k += 32) {
                     const u32 p = static_cast<u32>(t) * step.tile + k;
                     if (p < beam.size) largest = fmaxf(largest, position_key<T>(step, beam.beam, listed ? beam.start : beam.row, p, mass, beam_score));
                 }
+                of_lane = fmaxf(of_lane, largest);
                 largest = warp_max(largest);
-                if (lane_id() == 0) best[t] = largest;
+                if (lane_id() == 0 && t < tiles) best[t] = largest;
+                if (!listed || slot + 1 < step.slots) continue;
+                write_groups(step, beam.beam, part, of_lane);
+                of_lane = never();
             }
             __syncwarp();
         }
@@ -194,9 +209,17 @@ __global__ void __launch_bounds__(THREADS, 2) score_tiles(const __grid_constant_
                 else key = guided ? best[t] : or_dead(beam_score + log_probability(best[t], mass));
                 best[t] = key;
             }
+            if (listed) continue;
 #pragma unroll 1
             for (int by = 1; by < step.group; by <<= 1) key = fmaxf(key, __shfl_xor_sync(EVERY_LANE, key, by));
             if (at < end && (at & (step.group - 1)) == 0) step.groups[beam.beam * of_beam + (at >> group_shift)] = key;
+        }
+        if (!listed) continue;
+        float* const bests = step.groups + beam.beam * of_beam;
+#pragma unroll 1
+        for (u32 i = own * of_part + lane_id(); i < (share == 1 ? of_beam : (own + 1) * of_part); i += 32) {
+            if (!live) bests[i] = finished && i == 0 ? or_dead(beam_score) : never();
+            else if (!guided) bests[i] = or_dead(beam_score + log_probability(bests[i], mass));
         }
     }
 }

@@ -64,13 +64,16 @@ struct Step {
     int tiles;           // score_tiles: tiles per beam
     int parts;           // score_tiles: into how many parts they are dealt, a power of two up to WARPS
     int slots;           // score_tiles: places for tiles in a part, a multiple of `group`
-    int group;           // score_tiles, tile_slots: tiles in a group, a power of two
+    int group;           // score_tiles, tile_slots: tiles in a group, or entries of a tile; a power of two
     int warps_per_beam;  // score_tiles: 1, or as many as parts
     int single;          // entries of a table of one row, else 0
     int staged;          // score_rows: numbers of the workspace that fit in shared memory
 };
 
 __device__ __forceinline__ bool is_listed(const Step& step) { return step.table.bitmap == nullptr; }
+
+// score_tiles: groups of a part of a beam's tiles.
+__device__ __forceinline__ int groups_of_part(const Step& step) { return (is_listed(step) ? 32 : step.slots) / step.group; }
 
 // The entry at position p of a row whose first entry is `begin`; p is valid there.
 __device__ __forceinline__ i64 entry_at(const Step& step, i64 row, i64 begin, u32 p) {
