@@ -1,7 +1,7 @@
 """The second pass over tiles by clusters of blocks: when it can serve, and how it is launched.
 
-The blocks of a request exchange their candidates through each other's shared memory, where ``open_tiles``
-meets in the device's. That pays where as many clusters run at once as there are requests.
+The blocks of a request exchange their candidates through each other's shared memory, where those
+of ``open_tiles`` meet in the device's. That pays where all requests' clusters run at once.
 """
 
 from __future__ import annotations
@@ -10,16 +10,17 @@ from typing import Any
 
 from beamsieve_backends.cupy_raw import arguments
 from beamsieve_backends.cupy_raw.fused import MOST_BLOCKS
-from beamsieve_backends.cupy_raw.selection import BOUND_BYTES, padded
+from beamsieve_backends.cupy_raw.selection import BOUND_BYTES, WARPS, padded
 
 PLACES = 4096
 """Candidates of all blocks of a request that are ranked at once."""
 MOST_WIDTH, MOST_BEAMS = 1024, 1024
-"""Of a request: more would not leave room for what is known of each."""
+"""Of a request. Twice the width, 12 bytes each, must fit where opened tiles were."""
 AT_ONCE = 2048
 """Tiles that a block looks at in one turn, as in ``kernels/pool_tiles.cu``."""
-SEEN_BYTES, OPENED_BYTES = 32, 8
-"""What is known of a beam and of an opened tile."""
+SEEN_BYTES, OPENED_BYTES = 32, 48
+"""What is known of a beam and of an opened tile, of which up to THREADS are looked into at once."""
+THREADS = 32 * WARPS
 
 
 def blocks_for(batch: int) -> int:
@@ -42,10 +43,9 @@ def takes(device: Any, fields: dict[str, Any], batch: int) -> bool:
 def shared_bytes(beams: int, width: int, capacity: int, blocks: int) -> int:
     """Shared memory of a block: ``Pool``, then what it knows of beams and opened tiles."""
     region = PLACES // blocks
-    shared = 8 * max(blocks * (region + 1), MOST_BLOCKS * 256) + 8 * capacity
+    shared = padded(8 * max(blocks * (region + 1), MOST_BLOCKS * 256)) + 8 * capacity
     shared += 16 + 4 * MOST_BLOCKS + 4 * 256 + padded(4 * max(region, 2 * width)) + BOUND_BYTES
-    shared += SEEN_BYTES * beams + OPENED_BYTES * AT_ONCE + padded(16 * width) + padded(8 * width)
-    return shared + 16
+    return shared + SEEN_BYTES * beams + 4 * AT_ONCE + OPENED_BYTES * THREADS
 
 
 def launch(device: Any, fields: dict[str, Any], batch: int, kind: str) -> None:

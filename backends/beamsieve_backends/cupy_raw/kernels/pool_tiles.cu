@@ -15,11 +15,20 @@
 
 constexpr u32 AHEAD = 4;                         // keys that a thread asks for at once
 constexpr u32 AT_ONCE = AHEAD * THREADS;
+constexpr u32 TOGETHER = 2;                      // looks of a warp into opened tiles at a time
 constexpr float PER_KEY = 64.0f;                 // intervals of a key's unit
 
-struct Opened {
-    u32 beam;   // m
-    u32 place;  // its first position
+// What is known of an opened tile.
+struct __align__(16) Opened {
+    i64 logits;   // the beam's first logit
+    i64 from;     // bitmap layout: 32-bit word of the bitmap; list layout: entry
+    float2 mass;
+    float score;
+    u32 beam;     // m
+    u32 place;    // its first position
+    u32 left;     // positions from there on, 0 for a finished beam
+    u32 slot;     // its first slot
+    u32 unused;
 };
 
 // What becomes of a candidate.
@@ -35,7 +44,8 @@ struct PoolTiles {
     const Step& step;
     int b;
     Bound bound;
-    Opened* opened;   // [AT_ONCE], in shared memory
+    u32* numbers;     // [AT_ONCE], in shared memory: of the opened tiles in the request
+    Opened* opened;   // [THREADS], likewise
     const Seen* seen; // [M], likewise
     u32* counter;
     float ahead[AHEAD];  // the keys of the first tiles
@@ -65,36 +75,85 @@ struct PoolTiles {
             if (threadIdx.x == 0) *counter = 0;
             __syncthreads();
 #pragma unroll
-            for (u32 k = 0; k < AHEAD; ++k) {
-                if (!bound.open(key[k])) continue;
-                const u32 tile = tile_of(turn * AT_ONCE + k * THREADS + threadIdx.x), m = tile / step.tiles;
-                opened[atomicAdd(counter, 1u)] = Opened{m, (tile - m * step.tiles) * step.tile};
+            for (u32 k = 0; k < AHEAD; ++k)
+                if (bound.open(key[k])) numbers[atomicAdd(counter, 1u)] = tile_of(turn * AT_ONCE + k * THREADS + threadIdx.x);
+            __syncthreads();
+            const u32 count = *counter;
+#pragma unroll 1
+            for (u32 from = 0; from < count; from += THREADS) {
+                const u32 here = min(count - from, static_cast<u32>(THREADS));
+                if (threadIdx.x < here) opened[threadIdx.x] = opened_of(numbers[from + threadIdx.x]);
+                __syncthreads();
+                visit(here, f);
+                __syncthreads();
             }
-            __syncthreads();
-            visit(*counter, f);
-            __syncthreads();
         }
     }
 
-    // 32 positions to a warp at a time, four times over, with all loads on their way before the first use.
+    __device__ __forceinline__ Opened opened_of(u32 tile) const {
+        const u32 m = tile / step.tiles;
+        const Seen& known = seen[m];
+        Opened own;
+        own.logits = (static_cast<i64>(b) * step.beams + m) * step.vocabulary;
+        own.place = (tile - m * step.tiles) * step.tile;
+        own.from = is_listed(step) ? known.base + own.place : known.base * step.table.words * 2 + (own.place >> 5);
+        own.mass = known.mass;
+        own.score = known.score;
+        own.beam = m;
+        own.left = known.size - min(known.size, own.place);
+        own.slot = tile * step.tile;
+        return own;
+    }
+
+    // 32 positions to a warp at a time, twice, with all loads on their way before the first use.
     template <class F> __device__ __forceinline__ void visit(u32 count, F f) const {
         const u32 halves = step.tile == 64 ? 1 : 0, all = count << halves;
+        const bool lists = is_listed(step), scaled = step.left_units != nullptr;
 #pragma unroll 1
-        for (u32 part = warp_id(); part < all; part += 4 * WARPS) {
-            float key[4];
-            u32 p[4];
+        for (u32 part = warp_id(); part < all; part += TOGETHER * WARPS) {
+            float x[TOGETHER], unit[TOGETHER];
+            u32 within[TOGETHER], v[TOGETHER], bits[TOGETHER];
             const auto tile_at = [&](u32 k) -> const Opened& { return opened[min(part + k * WARPS, all - 1) >> halves]; };
-            const auto seen_at = [&](u32 k) -> const Seen& { return seen[tile_at(k).beam]; };
 #pragma unroll
-            for (u32 k = 0; k < 4; ++k) {
-                const u32 at = part + k * WARPS;
-                p[k] = at < all ? tile_at(k).place + (at & halves) * 32 + lane_id() : ~0u;
+            for (u32 k = 0; k < TOGETHER; ++k) {
+                const Opened& tile = tile_at(k);
+                within[k] = ((part + k * WARPS) & halves) * 32 + lane_id();
+                v[k] = within[k] < tile.left ? within[k] : 0;  // something that is there, so that no load waits for a branch
             }
-            simple_keys<T>(step, static_cast<i64>(b) * step.beams, p, seen_at, key);
+            if (lists) {
+                TokenWords words[TOGETHER];
 #pragma unroll
-            for (u32 k = 0; k < 4; ++k) {
+                for (u32 k = 0; k < TOGETHER; ++k) words[k] = words_at(step.table, tile_at(k).from + v[k]);
+#pragma unroll
+                for (u32 k = 0; k < TOGETHER; ++k) v[k] = token_of(step.table, words[k]);
+            }
+#pragma unroll
+            for (u32 k = 0; k < TOGETHER; ++k) {
+                const Opened& tile = tile_at(k);
+                bits[k] = lists ? ~0u : reinterpret_cast<const u32*>(step.table.bitmap)[tile.from + (v[k] >> 5)];
+                const u32 p = tile.place + within[k];
+                if (step.eligible != nullptr && within[k] < tile.left) {  // numbered by position, as the bitmap is by token
+                    const u32 word = step.eligible[(static_cast<i64>(b) * step.beams + tile.beam) * step.eligible_words + (p >> 5)];
+                    bits[k] &= word;
+                }
+                if (!lists) v[k] += tile.place;
+                x[k] = number(static_cast<const T*>(step.logits)[tile.logits + v[k]]);
+                unit[k] = scaled ? step.left_units[static_cast<i64>(b) * step.beams + tile.beam] * step.right_units[v[k]] : 1.0f;
+            }
+#pragma unroll
+            for (u32 k = 0; k < TOGETHER; ++k) {
+                x[k] = settled(x[k]);
+                bits[k] = settled(bits[k]);
+            }
+#pragma unroll
+            for (u32 k = 0; k < TOGETHER; ++k) {
                 if (part + k * WARPS >= all) break;
-                f(bound.open(key[k]), rank_number(key[k], tile_at(k).beam * static_cast<u32>(step.tiles * step.tile) + p[k]));
+                const Opened& tile = tile_at(k);
+                const float logit = or_dead(scaled ? x[k] * unit[k] : x[k]);
+                float key = or_dead(tile.score + log_probability(logit, tile.mass));
+                if (within[k] >= tile.left || !(bits[k] >> (within[k] & 31) & 1u)) key = never();
+                if (tile.left == 0 && within[k] == 0) key = or_dead(tile.score);  // a finished beam
+                f(bound.open(key), rank_number(key, tile.slot + within[k]));
             }
         }
     }
@@ -157,10 +216,11 @@ __global__ void __launch_bounds__(THREADS, 2) pool_tiles(const __grid_constant__
     Carver carver;
     Pool pool = make_pool(carver, gridDim.x, step.list_capacity, step.capacity, width);
     Seen* const seen = carver.take<Seen>(beams);
-    Opened* const opened = carver.take<Opened>(AT_ONCE);
+    u32* const numbers = carver.take<u32>(AT_ONCE);
+    Opened* const opened = carver.take<Opened>(THREADS);
     u32* const histogram = carver.take<u32>(BINS);
-    pool.chosen = carver.take<u64>(pool.room);
-    pool.kept = carver.take<u32>(pool.room);
+    pool.chosen = reinterpret_cast<u64*>(opened);  // by then all tiles have been looked into
+    pool.kept = reinterpret_cast<u32*>(pool.chosen + pool.room);
 
     // All asked for at once.
     const u32 groups = beams * step.parts * groups_of_part(step);
@@ -168,7 +228,7 @@ __global__ void __launch_bounds__(THREADS, 2) pool_tiles(const __grid_constant__
     float first[AHEAD];
 #pragma unroll
     for (u32 k = 0; k < AHEAD; ++k) first[k] = k * THREADS + threadIdx.x < groups ? __ldcg(bests + k * THREADS + threadIdx.x) : never();
-    PoolTiles<T> source{step, b, Bound(), opened, seen, pool.count + 1, {}};
+    PoolTiles<T> source{step, b, Bound(), numbers, opened, seen, pool.count + 1, {}};
     source.ask(0, source.ahead);
     const float most = __ldcg(&step.seen[static_cast<i64>(b) * beams].score);
 #pragma unroll 1
@@ -182,7 +242,7 @@ __global__ void __launch_bounds__(THREADS, 2) pool_tiles(const __grid_constant__
     const Chooser chooser{pool.own, nullptr, pool.capacity, histogram, pool.words};
     if (bound.last_bin == 0 || bound.last_bin == BINS - 1) {
         __syncthreads();
-        bound = bound_of(bests, groups, width, reinterpret_cast<u32*>(opened), AT_ONCE, histogram, pool.words);
+        bound = bound_of(bests, groups, width, numbers, AT_ONCE, histogram, pool.words);
     }
     source.bound = bound;
     source.each([&](bool there, u64 number) { append(chooser, pool.count, there, number); });
