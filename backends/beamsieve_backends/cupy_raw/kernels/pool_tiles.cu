@@ -31,6 +31,22 @@ struct __align__(16) Opened {
     u32 unused;
 };
 
+// Where a row begins (bitmap layout), of one beam to a thread: looked up step by step between other things, as
+// each step waits for the one before.
+struct Beginning {
+    bool wanted;
+    i64 row = 0, sample = 0;
+    StartWords found{};
+
+    __device__ __forceinline__ void ask_sample(const Starts& starts) {
+        if (wanted) sample = sample_of(starts, row);
+    }
+    __device__ __forceinline__ void ask_words(const Starts& starts) {
+        if (wanted && sampled(starts)) found = start_words(starts, row, sample);
+    }
+    __device__ __forceinline__ i64 place(const Starts& starts) const { return sampled(starts) ? start_in(starts, row, sample, found) : sample; }
+};
+
 // What becomes of a candidate.
 struct Made {
     int parent, token;
@@ -186,8 +202,7 @@ __device__ __forceinline__ Bound bound_below(float most, const float (&first)[AH
     return bound;
 }
 
-template <class T>
-__device__ __forceinline__ Made made_of(const Step& step, int b, const Seen* known, u64 number) {
+__device__ __forceinline__ Made made_of(const Step& step, int b, const Seen* known, const i64* begins, u64 number) {
     const bool lists = is_listed(step);
     const u32 slot = slot_of(number), each = static_cast<u32>(step.tiles) * step.tile;
     Made made;
@@ -198,7 +213,7 @@ __device__ __forceinline__ Made made_of(const Step& step, int b, const Seen* kno
     const bool was_finished = seen.size == 0;
     made.ancestors = ancestors_of(step, beam);
     const i64 row = step.in_rows[beam];
-    const i64 begin = lists ? seen.base : start_of(step.table.starts, seen.base);
+    const i64 begin = lists ? seen.base : begins != nullptr ? begins[made.parent] : start_of(step.table.starts, seen.base);
     const i64 entry = entry_at(step, seen.base, begin, p);
     const u32 token = lists ? token_at(step.table, entry) : p;
     made.token = was_finished ? -1 : static_cast<int>(token);
@@ -218,6 +233,8 @@ __global__ void __launch_bounds__(THREADS, 2) pool_tiles(const __grid_constant__
     Seen* const seen = carver.take<Seen>(beams);
     u32* const numbers = carver.take<u32>(AT_ONCE);
     Opened* const opened = carver.take<Opened>(THREADS);
+    const bool known = !is_listed(step) && beams <= THREADS;
+    i64* const begins = known ? reinterpret_cast<i64*>(numbers) : nullptr;  // [M], when all tiles have been looked into
     u32* const histogram = carver.take<u32>(BINS);
     pool.chosen = reinterpret_cast<u64*>(opened);  // by then all tiles have been looked into
     pool.kept = reinterpret_cast<u32*>(pool.chosen + pool.room);
@@ -237,6 +254,9 @@ __global__ void __launch_bounds__(THREADS, 2) pool_tiles(const __grid_constant__
     for (u32 i = threadIdx.x; i < BINS; i += THREADS) histogram[i] = 0;
     if (threadIdx.x == 0) *pool.count = 0;
     __syncthreads();
+    Beginning beginning{known && threadIdx.x < beams};
+    if (beginning.wanted) beginning.row = seen[threadIdx.x].base;
+    beginning.ask_sample(step.table.starts);
     Bound bound;
     if (is_finite(most)) bound = bound_below(most, first, bests, groups, width, histogram, pool.words);
     const Chooser chooser{pool.own, nullptr, pool.capacity, histogram, pool.words};
@@ -245,6 +265,7 @@ __global__ void __launch_bounds__(THREADS, 2) pool_tiles(const __grid_constant__
         bound = bound_of(bests, groups, width, numbers, AT_ONCE, histogram, pool.words);
     }
     source.bound = bound;
+    beginning.ask_words(step.table.starts);
     source.each([&](bool there, u64 number) { append(chooser, pool.count, there, number); });
     u32 own = *pool.count;
     if (own > pool.capacity) {
@@ -253,17 +274,19 @@ __global__ void __launch_bounds__(THREADS, 2) pool_tiles(const __grid_constant__
         if (threadIdx.x == 0) *pool.count = own;
         __syncthreads();
     }
+    if (beginning.wanted) begins[threadIdx.x] = beginning.place(step.table.starts);
+    __syncthreads();
     cluster_wait();  // every block has begun: its shared memory is there
     Made made;
     const Ranked ranked = rank_pool(pool, OwnCandidates{pool.own, own}, width, [&] {
-        if (threadIdx.x < own) made = made_of<T>(step, b, seen, pool.own[threadIdx.x]);
+        if (threadIdx.x < own) made = made_of(step, b, seen, begins, pool.own[threadIdx.x]);
     });
 #pragma unroll 1
     for (u32 at = threadIdx.x; at < ranked.own; at += THREADS) {
         const u32 place = pool.places[at];
         if (place >= width) continue;
         const u64 number = ranked.narrowed ? pool.chosen[at] : pool.own[at];
-        if (ranked.narrowed || at >= THREADS) made = made_of<T>(step, b, seen, number);
+        if (ranked.narrowed || at >= THREADS) made = made_of(step, b, seen, begins, number);
         const float key = key_of(number);
         write_beam(step, b, place, made.parent, made.ancestors, made.token, key, key, made.row, made.finished);
     }
