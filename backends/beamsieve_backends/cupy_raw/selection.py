@@ -20,8 +20,8 @@ GROUPS_OF_BEAMS = 8
 """The same where tiles belong to beams, of which the best have many of the best tiles."""
 BESTS_BYTES = 4 * 8192
 """Shared memory of the best keys of tiles in select_slots.cu."""
-OPENED_BYTES = 8192 * 4 + 512 * 32
-"""Shared memory of the opened tiles in open_tiles.cu."""
+OPENED_BYTES = 8192 * 4 + 512 * 48
+"""Shared memory of the opened tiles in open_tiles.cu and reopen_tiles.cu."""
 WORDS_BYTES = 4 * 64
 """Shared memory of a block's own words."""
 BOUND_BYTES = 4 * 2048 + WORDS_BYTES

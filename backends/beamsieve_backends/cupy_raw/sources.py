@@ -16,7 +16,7 @@ OWN = {
     "score_tiles": ("words.cuh",),
     "multiply_tiles": ("words.cuh", "sixteens.cuh", "tile_sums.cuh", "wgmma.cuh"),
     "key_tiles": ("sixteens.cuh",),
-    "reopen_tiles": ("sixteens.cuh", "pieces.cuh"),
+    "reopen_tiles": ("opened.cuh", "sixteens.cuh", "pieces.cuh"),
     "score_rows": ("one_row.cuh", "rows.cuh"),
 }
 """What some kernels need besides."""

@@ -174,7 +174,7 @@ __global__ void __launch_bounds__(THREADS, 2) score_tiles(const __grid_constant_
         if (!there) continue;
         const float2 mass = sum.log();
         const float beam_score = alive ? score_before : never();
-        if (own == 0 && lane_id() == 0) step.seen[beam.beam] = Seen{listed && live ? beam.start : beam.row, mass, beam_score, live ? beam.size : 0, known - b * beams, 0};
+        if (own == 0 && lane_id() == 0) step.seen[beam.beam] = Seen{listed && live ? beam.start : beam.row, mass, beam_score, live ? beam.size : 0};
         __syncwarp();
 
         // Logits become keys, a lane to a tile; the tiles are those that this warp wrote.

@@ -6,14 +6,12 @@
 
 constexpr int NORMALIZE_ALL = 0, NORMALIZE_CATALOG = 1, NORMALIZE_ELIGIBLE = 2;
 
-// What score_tiles found of a beam: open_tiles asks for it once, and for nothing that leads there.
+// What score_tiles found of a beam: open_tiles asks for it, and for nothing that leads there.
 struct __align__(16) Seen {
     i64 base;     // row (bitmap layout) or first entry (list layout); 0 for a finished beam
     float2 mass;
     float score;  // -inf for a beam that is not there
     u32 size;     // positions; 0 for a finished beam, and for one that is not there
-    u32 beam;     // m
-    u32 place;    // in open_tiles: first position of a tile
 };
 
 struct Step {
