@@ -138,6 +138,7 @@ STRUCTURES = {
     "score_tiles": STEP,
     "open_tiles": STEP,
     "pool_tiles": STEP,
+    "rank_tiles": STEP,
     "multiply_tiles": PRODUCT,
     "key_tiles": SIXTEENS,
     "reopen_tiles": SIXTEENS,

@@ -8,7 +8,7 @@ from typing import Any
 
 from beamsieve.errors import BackendError
 
-CLUSTERED = ("fused_rows", "pool_tiles")
+CLUSTERED = ("fused_rows", "pool_tiles", "rank_tiles")
 """Kernels whose blocks form clusters."""
 
 _CLUSTER_DIMENSION = 4  # CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION

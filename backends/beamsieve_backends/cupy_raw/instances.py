@@ -14,6 +14,7 @@ _PARAMETERS: dict[str, tuple[tuple[str, ...], ...]] = {
     "score_tiles": (tuple(CUDA_TYPES.values()),),
     "open_tiles": (tuple(CUDA_TYPES.values()),),
     "pool_tiles": (tuple(CUDA_TYPES.values()),),
+    "rank_tiles": (tuple(CUDA_TYPES.values()),),
     "key_tiles": (),
     "reopen_tiles": (tuple(CUDA_TYPES.values()),),
     "row_mass": (tuple(CUDA_TYPES.values()),),

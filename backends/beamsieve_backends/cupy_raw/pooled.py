@@ -1,7 +1,8 @@
 """The second pass over tiles by clusters of blocks: when it can serve, and how it is launched.
 
 The blocks of a request exchange their candidates through each other's shared memory, where those
-of ``open_tiles`` meet in the device's. That pays where all requests' clusters run at once.
+of ``open_tiles`` meet in the device's. That pays where all requests' clusters run at once. Where
+blocks have few logits to read, they score them too: then the first pass is no launch of its own.
 """
 
 from __future__ import annotations
@@ -17,10 +18,12 @@ PLACES = 4096
 MOST_WIDTH, MOST_BEAMS = 1024, 1024
 """Of a request. Twice the width, 12 bytes each, must fit where opened tiles were."""
 AT_ONCE = 2048
-"""Tiles that a block looks at in one turn, as in ``kernels/pool_tiles.cu``."""
+"""Tiles that a block looks at in one turn, as in ``kernels/opened.cuh``."""
 SEEN_BYTES, OPENED_BYTES = 32, 48
 """What is known of a beam and of an opened tile, of which up to THREADS are looked into at once."""
 THREADS = 32 * WARPS
+MOST_SCORED = 1 << 16
+"""Logits of a block's beams up to which it scores them itself."""
 
 
 def blocks_for(batch: int) -> int:
@@ -34,28 +37,42 @@ def blocks_for(batch: int) -> int:
 
 
 def takes(device: Any, fields: dict[str, Any], batch: int) -> bool:
-    """Whether pool_tiles can take a step of which ``fields`` say all."""
+    """Whether clusters can take a step of which ``fields`` say all."""
     guided = fields["bias"] or fields["bonus"] or fields["nudge"]
     fits = fields["width"] <= MOST_WIDTH and fields["beams"] <= MOST_BEAMS
     return bool(device.clusters and fits and not guided and blocks_for(batch))
 
 
-def shared_bytes(beams: int, width: int, capacity: int, blocks: int) -> int:
-    """Shared memory of a block: ``Pool``, then what it knows of beams and opened tiles."""
+def scores_too(fields: dict[str, Any], batch: int) -> bool:
+    """Whether the blocks of a step that ``takes`` approves of also do what score_tiles does."""
+    blocks = blocks_for(batch)
+    held = -(-fields["beams"] // blocks)
+    few = held * fields["tiles"] * fields["tile"] <= MOST_SCORED
+    return few and batch <= (7 if blocks == MOST_BLOCKS else 15)
+
+
+def _pool_bytes(width: int, capacity: int, blocks: int) -> int:
+    """Shared memory of ``Pool``, of opened tiles, and of a histogram and words."""
     region = PLACES // blocks
-    shared = padded(8 * max(blocks * (region + 1), MOST_BLOCKS * 256)) + 8 * capacity
-    shared += 16 + 4 * MOST_BLOCKS + 4 * 256 + padded(4 * max(region, 2 * width)) + BOUND_BYTES
-    return shared + SEEN_BYTES * beams + 4 * AT_ONCE + OPENED_BYTES * THREADS
+    shared = 16 + 4 * MOST_BLOCKS + 4 * 256 + padded(4 * max(region, 2 * width)) + BOUND_BYTES
+    shared += padded(8 * max(blocks * (region + 1), MOST_BLOCKS * 256)) + 8 * capacity
+    return shared + 4 * AT_ONCE + OPENED_BYTES * THREADS
 
 
 def launch(device: Any, fields: dict[str, Any], batch: int, kind: str) -> None:
-    """pool_tiles after score_tiles, of the same ``fields``; ``kind`` is the logits' C++ type."""
+    """rank_tiles, or pool_tiles after score_tiles; ``kind`` is the logits' C++ type."""
     blocks = blocks_for(batch)
-    device.launch(
-        "pool_tiles",
-        (blocks, batch),
-        shared_bytes(fields["beams"], fields["width"], fields["capacity"], blocks),
-        arguments.structure(arguments.STEP, **{**fields, "list_capacity": PLACES // blocks}),
-        kind,
-        cluster=blocks,
-    )
+    told = {**fields, "list_capacity": PLACES // blocks}
+    shared = _pool_bytes(fields["width"], fields["capacity"], blocks)
+    if scores_too(fields, batch):
+        held = -(-fields["beams"] // blocks)
+        told["warps_per_beam"] = fields["parts"] if held < WARPS else 1
+        of_part = (32 if fields["tile"] == 32 else fields["slots"]) // fields["group"]
+        shared += padded(SEEN_BYTES * held) + padded(8 * held) + padded(4 * held * fields["tiles"])
+        shared += padded(4 * blocks * held * fields["parts"] * of_part)
+        name = "rank_tiles"
+    else:
+        shared += SEEN_BYTES * fields["beams"]
+        name = "pool_tiles"
+    values = arguments.structure(arguments.STEP, **told)
+    device.launch(name, (blocks, batch), shared, values, kind, cluster=blocks)

@@ -287,9 +287,11 @@ class StepCall:
         blocks = max(1, min(-(-M * share // max(share, BUSY_WARPS)), most))
         kind = arguments.CUDA_TYPES[dtype]
         shared = WORDS_BYTES + (VECTORS_BYTES * size if vectors else 0)
-        self.device.launch("score_tiles", (blocks, B), shared, values, kind)
+        pools = pooled.takes(self.device, self.fields, B)
+        if not (pools and pooled.scores_too(self.fields, B)):
+            self.device.launch("score_tiles", (blocks, B), shared, values, kind)
         # The candidates of the tiles that reach the bound.
-        if pooled.takes(self.device, self.fields, B):
+        if pools:
             pooled.launch(self.device, self.fields, B, kind)
             return
         shared = chooser_bytes(self.fields["capacity"]) + OPENED_BYTES

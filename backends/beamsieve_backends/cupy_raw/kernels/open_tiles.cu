@@ -22,8 +22,8 @@ __global__ void __launch_bounds__(THREADS, 2) open_tiles(const __grid_constant__
     const float* const bests = step.groups + static_cast<i64>(b) * groups;
     const List list{step.lists + static_cast<i64>(b) * step.list_capacity, step.meetings + b};
     bool last;
-    const Share share{step.scratch + b * step.scratch_stride, static_cast<u32>(step.beams) * step.tiles, numbers, ROOM, chooser.words + 52};
-    OpenedTiles<T, 4, true> source{step, b, share, opened, nullptr, Bound(), {}};
+    const Share<false> share{step.scratch + b * step.scratch_stride, static_cast<u32>(step.beams) * step.tiles, numbers, ROOM, chooser.words + 52};
+    OpenedTiles<T, 4, true, false> source{step, b, share, opened, nullptr, Bound(), {}};
     share.ask(0, source.first);
     const Bound bound = bound_of(bests, groups, step.width, numbers, ROOM, chooser.histogram, chooser.words);
     source.bound = bound;

@@ -3,7 +3,9 @@
 constexpr u32 AHEAD = 4;  // keys that a thread asks for at once
 constexpr u32 AT_ONCE = AHEAD * THREADS;
 
-// The tiles of a request, as its blocks share them: runs of eight neighbours go to the blocks in turns.
+// The tiles of a request, as its blocks share them: runs of eight neighbours go to the blocks in turns. Where
+// Near, those of the block's own beams, whose keys lie in shared memory.
+template <bool Near>
 struct Share {
     const float* best;  // of each tile
     u32 tiles;
@@ -11,12 +13,13 @@ struct Share {
     u32 room;           // a multiple of AT_ONCE
     u32* counter;
 
-    __device__ __forceinline__ u32 tile_of(u32 i) const { return ((i >> 3) * gridDim.x + blockIdx.x) * 8 + (i & 7); }
+    __device__ __forceinline__ u32 blocks() const { return Near ? 1 : gridDim.x; }
+    __device__ __forceinline__ u32 tile_of(u32 i) const { return Near ? i : ((i >> 3) * gridDim.x + blockIdx.x) * 8 + (i & 7); }
     __device__ __forceinline__ void ask(u32 from, float (&key)[AHEAD]) const {
 #pragma unroll
         for (u32 k = 0; k < AHEAD; ++k) {
             const u32 tile = tile_of(from + k * THREADS + threadIdx.x);
-            key[k] = tile < tiles ? __ldcg(best + tile) : never();
+            key[k] = tile >= tiles ? never() : Near ? best[tile] : __ldcg(best + tile);
         }
     }
 
@@ -27,11 +30,11 @@ struct Share {
 #pragma unroll
         for (u32 k = 0; k < AHEAD; ++k) key[k] = first[k];
 #pragma unroll 1
-        for (u32 turn = 0; turn * gridDim.x < tiles; turn += room) {
+        for (u32 turn = 0; turn * blocks() < tiles; turn += room) {
             if (threadIdx.x == 0) *counter = 0;
             __syncthreads();
 #pragma unroll 1
-            for (u32 from = turn; from < turn + room && from * gridDim.x < tiles; from += AT_ONCE) {
+            for (u32 from = turn; from < turn + room && from * blocks() < tiles; from += AT_ONCE) {
                 if (from > 0) ask(from, key);
 #pragma unroll
                 for (u32 k = 0; k < AHEAD; ++k)
@@ -78,13 +81,13 @@ __device__ __noinline__ float guided_key(const Step& step, i64 beam, i64 base, u
 }
 
 // The candidates of a block's opened tiles, Together * 32 positions of a warp on their way at a time.
-template <class T, u32 Together, bool Guided>
+template <class T, u32 Together, bool Guided, bool Near>
 struct OpenedTiles {
     const Step& step;
     int b;
-    Share share;
+    Share<Near> share;
     Opened* opened;    // [THREADS], in shared memory
-    const Seen* seen;  // [M], likewise, or null
+    const Seen* seen;  // [M], likewise, or of the block's own beams, or null
     Bound bound;
     float first[AHEAD];
 
@@ -98,16 +101,16 @@ struct OpenedTiles {
     }
 
     __device__ __forceinline__ Opened look_up(u32 tile) const {
-        const u32 m = tile / step.tiles;
+        const u32 at = tile / step.tiles, m = Near ? at * gridDim.x + blockIdx.x : at;
         Opened own;
         own.beam = static_cast<i64>(b) * step.beams + m;
-        const Seen known = seen != nullptr ? seen[m] : seen_of(step, own.beam);
+        const Seen known = seen != nullptr ? seen[at] : seen_of(step, own.beam);
         own.base = known.base;
         own.mass = known.mass;
         own.score = known.score;
-        own.place = (tile - m * step.tiles) * step.tile;
+        own.place = (tile - at * step.tiles) * step.tile;
         own.left = known.size - min(known.size, own.place);
-        own.slot = tile * step.tile;
+        own.slot = m * static_cast<u32>(step.tiles * step.tile) + own.place;
         return own;
     }
 

@@ -25,13 +25,13 @@ struct Pool {
 // What `make_pool` takes; chosen and kept are 12 bytes of the caller's for each of `room`.
 __device__ __forceinline__ Pool make_pool(Carver& carver, u32 blocks, u32 region, u32 capacity, u32 width) {
     Pool pool;
-    pool.everyone = carver.take<u64>(max(blocks * (region + 1), MOST_BLOCKS * 256u));
-    pool.own = carver.take<u64>(capacity);
     pool.count = carver.take<u32>(4);
     pool.counts = carver.take<u32>(MOST_BLOCKS);
     pool.sums = carver.take<u32>(256);
     pool.words = carver.take<u32>(BLOCK_WORDS);
     pool.places = carver.take<u32>(max(region, 2 * width));
+    pool.everyone = carver.take<u64>(max(blocks * (region + 1), MOST_BLOCKS * 256u));
+    pool.own = carver.take<u64>(capacity);
     pool.region = region;
     pool.capacity = capacity;
     pool.room = 2 * width;

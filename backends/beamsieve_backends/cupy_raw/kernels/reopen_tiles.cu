@@ -27,7 +27,7 @@ struct ReopenTiles {
     const Sixteens& in;
     int b;
     Bound bound;
-    Share share;
+    Share<false> share;
     Sixteened* opened;  // [THREADS], in shared memory
     float first[AHEAD];
 
@@ -122,7 +122,7 @@ __global__ void __launch_bounds__(THREADS, 1) reopen_tiles(const __grid_constant
     Sixteened* const opened = carver.take<Sixteened>(THREADS);
 
     const u32 groups = static_cast<u32>(step.beams) * (step.slots / step.group), tiles = static_cast<u32>(step.beams) * step.tiles;
-    const Share share{step.scratch + static_cast<i64>(b) * tiles, tiles, numbers, ROOM, chooser.words + 52};
+    const Share<false> share{step.scratch + static_cast<i64>(b) * tiles, tiles, numbers, ROOM, chooser.words + 52};
     ReopenTiles<T> source{in, b, Bound(), share, opened, {}};
     share.ask(0, source.first);
     source.bound = loosened(bound_of(step.groups + static_cast<i64>(b) * groups, groups, step.width, numbers, ROOM, chooser.histogram, chooser.words));

@@ -100,7 +100,7 @@ __device__ __forceinline__ Mass read_words(const Step& step, const Beam& beam, i
     const bool narrowed = step.normalize == NORMALIZE_ELIGIBLE, scaled = step.left_units != nullptr;
     const float left_unit = scaled ? step.left_units[beam.beam] : 1.0f;
     const FourPlaces<16> places;
-    float* const lane_best = settled(best + 2 * places.k * parts + lane / 16);
+    float* const lane_best = settled_anywhere(best + 2 * places.k * parts + lane / 16);
     const u32 tiles_left = static_cast<u32>(max(0, step.tiles - static_cast<int>(2 * places.k * parts + lane / 16)));
     const u32 all = step.tiles * 64;
     Mass mass, sum;
