@@ -129,6 +129,18 @@ static void* peer_on_host(void* mine, unsigned rank) {
     return cluster_blocks[rank].shared + (static_cast<unsigned char*>(mine) - block->shared);
 }
 
+// A mailbox: announcements below, bytes that were announced and have not come above.
+static void send_on_host(unsigned long long* to, unsigned long long number, unsigned long long* box, unsigned rank) {
+    *static_cast<unsigned long long*>(peer_on_host(to, rank)) = number;
+    *static_cast<unsigned long long*>(peer_on_host(box, rank)) -= 8ull << 32;
+}
+static void announce_on_host(unsigned long long* box, unsigned rank, unsigned bytes) {
+    *static_cast<unsigned long long*>(peer_on_host(box, rank)) += 1 + (static_cast<unsigned long long>(bytes) << 32);
+}
+static void await_mail_on_host(unsigned long long* box) {
+    while (*box != cluster_size) yield_fiber();
+}
+
 static void run_grid(unsigned x, unsigned y, unsigned z, unsigned threads, unsigned shared, unsigned cluster, unsigned seed, std::function<void()> kernel) {
     if (shared > SHARED_BYTES) { fprintf(stderr, "too much shared memory: %u\n", shared); abort(); }
     cluster = std::max(1u, cluster);

@@ -22,7 +22,7 @@ AT_ONCE = 2048
 SEEN_BYTES, OPENED_BYTES = 32, 48
 """What is known of a beam and of an opened tile, of which up to THREADS are looked into at once."""
 THREADS = 32 * WARPS
-MOST_SCORED = 1 << 16
+MOST_SCORED = 1 << 14
 """Logits of a block's beams up to which it scores them itself."""
 
 
@@ -33,28 +33,28 @@ def blocks_for(batch: int) -> int:
     """
     if batch <= 7:
         return MOST_BLOCKS
-    return MOST_BLOCKS // 2 if batch <= 30 else 0
+    return MOST_BLOCKS // 2 if batch <= 15 else 0
 
 
 def takes(device: Any, fields: dict[str, Any], batch: int) -> bool:
     """Whether clusters can take a step of which ``fields`` say all."""
     guided = fields["bias"] or fields["bonus"] or fields["nudge"]
     fits = fields["width"] <= MOST_WIDTH and fields["beams"] <= MOST_BEAMS
-    return bool(device.clusters and fits and not guided and blocks_for(batch))
+    few = fields["beams"] * fields["tiles"] <= blocks_for(batch) * AT_ONCE
+    return bool(device.clusters and fits and few and not guided)
 
 
 def scores_too(fields: dict[str, Any], batch: int) -> bool:
     """Whether the blocks of a step that ``takes`` approves of also do what score_tiles does."""
     blocks = blocks_for(batch)
     held = -(-fields["beams"] // blocks)
-    few = held * fields["tiles"] * fields["tile"] <= MOST_SCORED
-    return few and batch <= (7 if blocks == MOST_BLOCKS else 15)
+    return bool(held * fields["tiles"] * fields["tile"] <= MOST_SCORED)
 
 
 def _pool_bytes(width: int, capacity: int, blocks: int) -> int:
     """Shared memory of ``Pool``, of opened tiles, and of a histogram and words."""
     region = PLACES // blocks
-    shared = 16 + 4 * MOST_BLOCKS + 4 * 256 + padded(4 * max(region, 2 * width)) + BOUND_BYTES
+    shared = 32 + 8 * MOST_BLOCKS + 4 * 256 + padded(4 * max(region, 2 * width)) + BOUND_BYTES
     shared += padded(8 * max(blocks * (region + 1), MOST_BLOCKS * 256)) + 8 * capacity
     return shared + 4 * AT_ONCE + OPENED_BYTES * THREADS
 
@@ -69,7 +69,7 @@ def launch(device: Any, fields: dict[str, Any], batch: int, kind: str) -> None:
         told["warps_per_beam"] = fields["parts"] if held < WARPS else 1
         of_part = (32 if fields["tile"] == 32 else fields["slots"]) // fields["group"]
         shared += padded(SEEN_BYTES * held) + padded(8 * held) + padded(4 * held * fields["tiles"])
-        shared += padded(4 * blocks * held * fields["parts"] * of_part)
+        shared += padded(4 * blocks * (held * fields["parts"] * of_part + 1))
         name = "rank_tiles"
     else:
         shared += SEEN_BYTES * fields["beams"]

@@ -13,7 +13,8 @@ struct Pool {
     u64* everyone;   // [blocks, region + 1]: each block's candidates, in regions that begin in different banks
     u64* own;        // [capacity], at least a region
     u32* count;      // [4]: how many are own, whether or not own holds them; the others are the caller's
-    u32* counts;     // [MOST_BLOCKS]: of every block
+    u64* counts;     // [MOST_BLOCKS]: of every block
+    u64* box;        // [2]: mailboxes, of which this takes the first
     u32* sums;       // [256]
     u32* words;      // [BLOCK_WORDS]
     u64* chosen;     // [room]: own candidates after narrowing
@@ -22,11 +23,12 @@ struct Pool {
     u32 region, capacity, room;
 };
 
-// What `make_pool` takes; chosen and kept are 12 bytes of the caller's for each of `room`.
+// What `make_pool` takes, before the cluster begins; chosen and kept are 12 bytes of the caller's for each of `room`.
 __device__ __forceinline__ Pool make_pool(Carver& carver, u32 blocks, u32 region, u32 capacity, u32 width) {
     Pool pool;
     pool.count = carver.take<u32>(4);
-    pool.counts = carver.take<u32>(MOST_BLOCKS);
+    pool.counts = carver.take<u64>(MOST_BLOCKS);
+    pool.box = carver.take<u64>(2);
     pool.sums = carver.take<u32>(256);
     pool.words = carver.take<u32>(BLOCK_WORDS);
     pool.places = carver.take<u32>(max(region, 2 * width));
@@ -35,6 +37,7 @@ __device__ __forceinline__ Pool make_pool(Carver& carver, u32 blocks, u32 region
     pool.region = region;
     pool.capacity = capacity;
     pool.room = 2 * width;
+    if (threadIdx.x < 2) open_mailbox(pool.box + threadIdx.x, blocks);
     return pool;
 }
 
@@ -99,7 +102,7 @@ struct OwnCandidates {
     }
 };
 
-// Puts the block's `count` numbers into its region of every block, upwards: four threads to a number.
+// Sends the block's `count` numbers to its region of every block, upwards: four threads to a number.
 __device__ __forceinline__ void give_sorted(const Pool& pool, u32 count) {
     u64* const region = pool.everyone + blockIdx.x * (pool.region + 1);
     const u32 blocks = gridDim.x, part = threadIdx.x & 3;
@@ -113,20 +116,19 @@ __device__ __forceinline__ void give_sorted(const Pool& pool, u32 count) {
         below += __shfl_xor_sync(EVERY_LANE, below, 1);
         below += __shfl_xor_sync(EVERY_LANE, below, 2);
         if (i < count)
-            for (u32 rank = part; rank < blocks; rank += 4) *peer(region + below, rank) = number;
+            for (u32 rank = part; rank < blocks; rank += 4) send(region + below, number, pool.box, rank);
     }
 }
 
-// The places of the block's `count` numbers among everyone's, of whom no block has more than `most`. The last
-// warps take the first, so that the first warps may come later.
+// The places of the block's `count` numbers among everyone's, of whom no block has more than `most`.
 __device__ __forceinline__ void find_places(const Pool& pool, u32 count, u32 most) {
     const int bits = bit_of(gridDim.x);
-    const u32 rank = (THREADS - 1 - threadIdx.x) & (gridDim.x - 1);
+    const u32 rank = threadIdx.x & (gridDim.x - 1);
     const u64* const region = pool.everyone + rank * (pool.region + 1);
-    const u32 theirs = pool.counts[rank];
+    const u32 theirs = static_cast<u32>(pool.counts[rank]);
 #pragma unroll 1
-    for (u32 base = (WARPS - 1 - warp_id()) * 32; base < count << bits; base += THREADS) {
-        const u32 i = (base + 31 - lane_id()) >> bits;
+    for (u32 base = warp_id() * 32; base < count << bits; base += THREADS) {
+        const u32 i = (base + lane_id()) >> bits;
         const u64 number = pool.own[min(i, count - 1)];
         u32 before = 0;
 #pragma unroll 1
@@ -146,18 +148,21 @@ struct Ranked {
 };
 
 // Finds `places`, which count up to `width` where a candidate is one of the best of all. Own candidates are
-// complete, the block has met, and every block of the cluster may be written to. All warps do `meanwhile`
-// while the blocks meet.
+// complete, the block has met, and the cluster has begun. All warps do `meanwhile` before they wait for the
+// others, the first ones when they have sent what is the block's.
 template <class Source, class Meanwhile>
 __device__ __forceinline__ Ranked rank_pool(const Pool& pool, const Source& source, u32 width, Meanwhile meanwhile) {
     const u32 blocks = gridDim.x, me = blockIdx.x;
     u32 own = *pool.count;
-    if (own <= pool.region) give_sorted(pool, own);
-    if (threadIdx.x < blocks) peer(pool.counts, threadIdx.x)[me] = own;
-    cluster_arrive();
+    const bool fits = own <= pool.region;
+    if (fits) give_sorted(pool, own);
+    if (threadIdx.x < blocks) {
+        send(pool.counts + me, own, pool.box, threadIdx.x);
+        announce(pool.box, threadIdx.x, 8 * (1 + (fits ? own : 0)));
+    }
     meanwhile();
-    cluster_wait();
-    const u32 theirs = static_cast<u32>(lane_id()) < blocks ? pool.counts[lane_id()] : 0;
+    await_mail(pool.box);
+    const u32 theirs = static_cast<u32>(lane_id()) < blocks ? static_cast<u32>(pool.counts[lane_id()]) : 0;
     const u32 total = __reduce_add_sync(EVERY_LANE, theirs), most = __reduce_max_sync(EVERY_LANE, theirs);
     const bool narrowed = most > pool.region;
     if (!narrowed) {
@@ -165,6 +170,8 @@ __device__ __forceinline__ Ranked rank_pool(const Pool& pool, const Source& sour
         __syncthreads();
         return {own, min(total, width), false};
     }
+    cluster_arrive();  // what was sent has come to all of them
+    cluster_wait();
     const u64 limit = limit_of(pool, source, width);
     if (threadIdx.x == 0) *pool.count = 0;
     __syncthreads();
@@ -182,8 +189,8 @@ __device__ __forceinline__ Ranked rank_pool(const Pool& pool, const Source& sour
     cluster_wait();
     u32 begin = 0, passing = 0;
     for (u32 rank = 0; rank < blocks; ++rank) {
-        if (rank < me) begin += pool.counts[rank];
-        passing += pool.counts[rank];
+        if (rank < me) begin += static_cast<u32>(pool.counts[rank]);
+        passing += static_cast<u32>(pool.counts[rank]);
     }
     for (u32 rank = warp_id(); rank < blocks; rank += WARPS)
         give(reinterpret_cast<const u32*>(pool.chosen), reinterpret_cast<u32*>(pool.everyone + begin), 2 * own, rank);

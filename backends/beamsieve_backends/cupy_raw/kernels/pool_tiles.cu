@@ -10,12 +10,12 @@
 
 template <class T>
 __global__ void __launch_bounds__(THREADS, 2) pool_tiles(const __grid_constant__ Step step) {
-    cluster_begin();
     const int b = blockIdx.y;
     const u32 width = step.width, beams = step.beams;
     const i64 first_beam = static_cast<i64>(b) * beams;
     Carver carver;
     Pool pool = make_pool(carver, gridDim.x, step.list_capacity, step.capacity, width);
+    cluster_begin();
     Seen* const seen = carver.take<Seen>(beams);
     u32* const numbers = carver.take<u32>(AT_ONCE);
     Opened* const opened = carver.take<Opened>(THREADS);

@@ -70,13 +70,13 @@ __device__ __forceinline__ u32 gather_own(const Source& source, const Pool& pool
 // Ranks the blocks' candidates and writes the beams. look_up(number) says what becomes of one of the block's own.
 template <class LookUp>
 __device__ __forceinline__ void write_best(const Step& step, int b, const Pool& pool, u32 own, LookUp look_up) {
-    const u32 width = step.width;
+    const u32 width = step.width, turned = THREADS - 1 - threadIdx.x;  // the last warps look up, the first ones send
     Made made;
     const Ranked ranked = rank_pool(pool, OwnCandidates{pool.own, own}, width, [&] {
-        if (threadIdx.x < own) made = look_up(pool.own[threadIdx.x]);
+        if (turned < own) made = look_up(pool.own[turned]);
     });
 #pragma unroll 1
-    for (u32 at = threadIdx.x; at < ranked.own; at += THREADS) {
+    for (u32 at = turned; at < ranked.own; at += THREADS) {
         const u32 place = pool.places[at];
         if (place >= width) continue;
         const u64 number = ranked.narrowed ? pool.chosen[at] : pool.own[at];

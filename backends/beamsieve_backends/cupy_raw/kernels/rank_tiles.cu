@@ -9,14 +9,14 @@
 
 template <class T>
 __global__ void __launch_bounds__(THREADS, 1) rank_tiles(const __grid_constant__ Step step) {
-    cluster_begin();
     const int b = blockIdx.y;
     const u32 width = step.width, beams = step.beams, blocks = gridDim.x, me = blockIdx.x;
     const i64 first_beam = static_cast<i64>(b) * beams;
     const u32 most_held = (beams + blocks - 1) >> bit_of(blocks), held = (beams + blocks - 1 - me) >> bit_of(blocks);
-    const u32 of_beam = step.parts * groups_of_part(step), of_block = most_held * of_beam;
+    const u32 of_beam = step.parts * groups_of_part(step), of_block = (most_held * of_beam + 1) & ~1u;
     Carver carver;
     Pool pool = make_pool(carver, blocks, step.list_capacity, step.capacity, width);
+    cluster_begin();
     Opened* const opened = carver.take<Opened>(THREADS);
     u32* const numbers = carver.take<u32>(AT_ONCE);
     u32* const histogram = carver.take<u32>(BINS);
@@ -51,14 +51,13 @@ __global__ void __launch_bounds__(THREADS, 1) rank_tiles(const __grid_constant__
     __syncthreads();
     cluster_wait();  // every block has begun: its shared memory is there
     const u32 rank = warp_id() & (blocks - 1);
-    float* const theirs = peer(own_groups, rank);
-    if (rank != me)
-        for (u32 i = (warp_id() >> bit_of(blocks)) * 32 + lane_id(); i < of_block; i += THREADS >> bit_of(blocks)) theirs[i] = own_groups[i];
-    cluster_arrive();
+    u64* const pairs = reinterpret_cast<u64*>(own_groups);
+    for (u32 i = (warp_id() >> bit_of(blocks)) * 32 + lane_id(); i < of_block / 2; i += THREADS >> bit_of(blocks)) send(pairs + i, pairs[i], pool.box + 1, rank);
+    if (threadIdx.x < blocks) announce(pool.box + 1, threadIdx.x, 4 * of_block);
     const Share<true> mine{bests, held * step.tiles, numbers, AT_ONCE, pool.count + 1};
     OpenedTiles<T, 2, false, true> source{step, b, mine, opened, seen, Bound(), {}};
     mine.ask(0, source.first);
-    cluster_wait();
+    await_mail(pool.box + 1);
 
     const u32 all = blocks * of_block;
     float first[AHEAD];
