@@ -1,4 +1,4 @@
-"""Tiles opened by clusters against blocks that meet in device memory: the same bits, whatever the blocks."""
+"""Tiles opened by clusters against blocks that meet in device memory: the same bits in any case."""
 
 from types import SimpleNamespace
 from typing import Any

@@ -11,7 +11,7 @@ from typing import Any
 
 from beamsieve_backends.cupy_raw import arguments
 from beamsieve_backends.cupy_raw.fused import MOST_BLOCKS
-from beamsieve_backends.cupy_raw.selection import BOUND_BYTES, WARPS, padded
+from beamsieve_backends.cupy_raw.selection import BOUND_BYTES, WARPS, padded, power_of_two
 
 PLACES = 4096
 """Candidates of all blocks of a request that are ranked at once."""
@@ -68,7 +68,11 @@ def launch(device: Any, fields: dict[str, Any], batch: int, kind: str) -> None:
         held = -(-fields["beams"] // blocks)
         told["warps_per_beam"] = fields["parts"] if held < WARPS else 1
         of_part = (32 if fields["tile"] == 32 else fields["slots"]) // fields["group"]
-        shared += padded(SEEN_BYTES * held) + padded(8 * held) + padded(4 * held * fields["tiles"])
+        shared += (
+            padded(SEEN_BYTES * held)
+            + padded(8 * held)
+            + padded(4 * held * power_of_two(fields["tiles"]))
+        )
         shared += padded(4 * blocks * (held * fields["parts"] * of_part + 1))
         name = "rank_tiles"
     else:

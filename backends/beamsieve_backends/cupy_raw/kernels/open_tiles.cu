@@ -23,7 +23,7 @@ __global__ void __launch_bounds__(THREADS, 2) open_tiles(const __grid_constant__
     const List list{step.lists + static_cast<i64>(b) * step.list_capacity, step.meetings + b};
     bool last;
     const Share<false> share{step.scratch + b * step.scratch_stride, static_cast<u32>(step.beams) * step.tiles, numbers, ROOM, chooser.words + 52};
-    OpenedTiles<T, 4, true, false> source{step, b, share, opened, nullptr, Bound(), {}};
+    OpenedTiles<T, 2, true, false> source{step, b, share, opened, nullptr, Bound(), {}};
     share.ask(0, source.first);
     const Bound bound = bound_of(bests, groups, step.width, numbers, ROOM, chooser.histogram, chooser.words);
     source.bound = bound;
@@ -38,14 +38,13 @@ __global__ void __launch_bounds__(THREADS, 2) open_tiles(const __grid_constant__
     if (!last) return;
 
     const bool lists = is_listed(step);
-    const u32 each = static_cast<u32>(step.tiles) * step.tile;
     const auto emit = [&](u32 place, u64 number) {
         const u32 slot = slot_of(number);
-        const int parent = slot / each;
+        const int parent = slot >> PLACE_BITS;
         const i64 beam = static_cast<i64>(b) * step.beams + parent;
         const Seen seen = seen_of(step, beam);
         const i64 begin = lists ? seen.base : known_starts ? starts[parent] : start_of(step.table.starts, seen.base);
-        const Made made = made_of(step, beam, parent, slot - parent * each, seen.base, begin, seen.size == 0);
+        const Made made = made_of(step, beam, parent, slot & PLACE, seen.base, begin, seen.size == 0);
         const float key = key_of(number);
         float score = key;  // without a nudge they are one
         if (step.nudge != nullptr && made.token >= 0) score = token_score<T>(step, beam, made.token, seen.mass, seen.score);

@@ -2,9 +2,14 @@
 
 constexpr u32 AHEAD = 4;  // keys that a thread asks for at once
 constexpr u32 AT_ONCE = AHEAD * THREADS;
+constexpr int PLACE_BITS = 20;  // of a candidate's slot: its beam above, its position below (V <= 2^20)
+constexpr u32 PLACE = (1u << PLACE_BITS) - 1u;
+
+// The binary logarithm of a power of two that the tiles of a beam do not exceed.
+__device__ __forceinline__ int tile_bits(const Step& step) { return 32 - __clz(step.tiles - 1); }
 
 // The tiles of a request, as its blocks share them: runs of eight neighbours go to the blocks in turns. Where
-// Near, those of the block's own beams, whose keys lie in shared memory.
+// Near, those of the block's own beams, whose keys lie in shared memory, a beam's every 2^tile_bits.
 template <bool Near>
 struct Share {
     const float* best;  // of each tile
@@ -42,12 +47,12 @@ struct Share {
             }
             __syncthreads();
             const u32 count = *counter;
+            if (count == 0) __syncthreads();
 #pragma unroll 1
             for (u32 from = 0; from < count; from += THREADS) {
                 look(numbers + from, min(count - from, static_cast<u32>(THREADS)));
                 __syncthreads();
             }
-            __syncthreads();
         }
     }
 };
@@ -101,16 +106,16 @@ struct OpenedTiles {
     }
 
     __device__ __forceinline__ Opened look_up(u32 tile) const {
-        const u32 at = tile / step.tiles, m = Near ? at * gridDim.x + blockIdx.x : at;
+        const u32 at = Near ? tile >> tile_bits(step) : tile / step.tiles, m = Near ? at * gridDim.x + blockIdx.x : at;
         Opened own;
         own.beam = static_cast<i64>(b) * step.beams + m;
         const Seen known = seen != nullptr ? seen[at] : seen_of(step, own.beam);
         own.base = known.base;
         own.mass = known.mass;
         own.score = known.score;
-        own.place = (tile - at * step.tiles) * step.tile;
+        own.place = (tile - (Near ? at << tile_bits(step) : at * step.tiles)) * step.tile;
         own.left = known.size - min(known.size, own.place);
-        own.slot = m * static_cast<u32>(step.tiles * step.tile) + own.place;
+        own.slot = m << PLACE_BITS | own.place;
         return own;
     }
 

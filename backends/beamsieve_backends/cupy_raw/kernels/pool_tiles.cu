@@ -54,12 +54,11 @@ __global__ void __launch_bounds__(THREADS, 2) pool_tiles(const __grid_constant__
     __syncthreads();
     cluster_wait();  // every block has begun: its shared memory is there
 
-    const u32 each = static_cast<u32>(step.tiles) * step.tile;
     write_best(step, b, pool, own, [&](u64 number) {
         const u32 slot = slot_of(number);
-        const int parent = slot / each;
+        const int parent = slot >> PLACE_BITS;
         const Seen& of = seen[parent];
         const i64 begin = is_listed(step) ? of.base : known ? begins[parent] : start_of(step.table.starts, of.base);
-        return made_of(step, first_beam + parent, parent, slot - parent * each, of.base, begin, of.size == 0);
+        return made_of(step, first_beam + parent, parent, slot & PLACE, of.base, begin, of.size == 0);
     });
 }

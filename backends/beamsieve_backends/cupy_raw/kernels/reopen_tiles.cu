@@ -68,7 +68,7 @@ struct ReopenTiles {
     // PIECE candidates of a tile at a time.
     template <class F> __device__ __forceinline__ void visit(const Sixteened& tile, F f) const {
         const Step& step = in.step;
-        const u32 first = tile.beam * static_cast<u32>(step.tiles) * 64 + tile.place;  // its first slot
+        const u32 first = tile.beam << PLACE_BITS | tile.place;  // its first slot
         if (tile.whole) {
             f(lane_id() == 0, rank_number(or_dead(tile.score), first));
             return;
@@ -131,14 +131,13 @@ __global__ void __launch_bounds__(THREADS, 1) reopen_tiles(const __grid_constant
     const Gathered gathered = meet(source, chooser, source.bound, step.width, list, gridDim.x, last, [] {});
     if (!last) return;
 
-    const u32 each = static_cast<u32>(step.tiles) * 64;
     const auto emit = [&](u32 place, u64 number) {
         const u32 slot = slot_of(number);
-        const int parent = slot / each;
+        const int parent = slot >> PLACE_BITS;
         const i64 beam = static_cast<i64>(b) * step.beams + parent;
         const bool finished = step.in_finished[beam];
         const i64 row = finished ? 0 : step.in_rows[beam];
-        const Made made = made_of(step, beam, parent, slot - parent * each, row, start_of(step.table.starts, row), finished);
+        const Made made = made_of(step, beam, parent, slot & PLACE, row, start_of(step.table.starts, row), finished);
         const float key = key_of(number);
         write_beam(step, b, place, parent, made.ancestors, made.token, key, key, made.row, made.finished);
     };

@@ -14,7 +14,7 @@
 // all (`warps_per_beam`). Grid (blocks per request, B): all blocks together go from beam to beam, whoever's
 // they are. With bonus or nudge the tiles are read twice: the best of a tile is then known only after
 // `mass`. Workspace: scratch_stride = M * tiles floats per request; `groups` [B, M, parts * groups_of_part];
-// `seen` [B, M]. M * tiles * tile < 2^32.
+// `seen` [B, M].
 
 template <class T>
 __global__ void __launch_bounds__(THREADS, 2) score_tiles(const __grid_constant__ Step step) {
@@ -28,6 +28,6 @@ __global__ void __launch_bounds__(THREADS, 2) score_tiles(const __grid_constant_
     for (u32 from = 0; from < rows; from += at_once) {
         const u32 turn = from + (warp_id() >> shift) * blocks + block, known = turn < rows ? turn : 0;
         const Found to{step.scratch + static_cast<i64>(known) * step.tiles, step.groups + static_cast<i64>(known) * of_beam, step.seen + known};
-        score_beam<T>(step, turn < rows, known, share, own, words, room, to);
+        score_beam<T>(step, turn < rows, known / step.beams, known, share, own, words, room, to);
     }
 }

@@ -99,9 +99,9 @@ __device__ __forceinline__ Mass read_part(const Step& step, const Beam& beam, in
 
 // The same of several parts; their mass, in every lane. All parts are summed one after the other.
 template <class T>
-__device__ __forceinline__ Mass read_parts(const Step& step, const Beam& beam, int first, int end, u8* room, const Found& to) {
-    if (step.vectors && step.eligible == nullptr) return read_words<T, true>(step, beam, first, end, room, to.best);
-    if (step.vectors) return read_words<T, false>(step, beam, first, end, room, to.best);
+__device__ __forceinline__ Mass read_parts(const Step& step, const Beam& beam, int first, int end, const Arriving<T>& arriving, const Found& to) {
+    if (step.vectors && step.eligible == nullptr) return read_words<T, true>(step, beam, first, end, arriving, to.best);
+    if (step.vectors) return read_words<T, false>(step, beam, first, end, arriving, to.best);
     Mass sum;
 #pragma unroll 1
     for (int part = first; part < end; ++part) sum.add(read_part<T>(step, beam, part, to).across_warp());
@@ -109,21 +109,22 @@ __device__ __forceinline__ Mass read_parts(const Step& step, const Beam& beam, i
 }
 
 // A beam by `share` warps, of which this one is number `own`, with as many others to a block: where one of
-// them is not `there` its warps only meet the others. `known` is b * M + m; `words` has BLOCK_WORDS, `room` is
+// them is not `there` its warps only meet the others. `known` is b * M + m, of request b; `words` has BLOCK_WORDS, `room` is
 // that of Arriving, where `vectors`.
 template <class T>
-__device__ __forceinline__ void score_beam(const Step& step, bool there, u32 known, int share, int own, u32* words, u8* room, const Found& to) {
+__device__ __forceinline__ void score_beam(const Step& step, bool there, u32 b, u32 known, int share, int own, u32* words, u8* room, const Found& to) {
     const bool guided = step.bonus != nullptr || step.nudge != nullptr;
     const bool listed = is_listed(step);
-    const u32 beams = step.beams, b = known / beams;
+    const u32 beams = step.beams;
     const int tiles = step.tiles, parts = step.parts;
     float* const largest_of = reinterpret_cast<float*>(words);      // [WARPS]
     float* const sum_of = reinterpret_cast<float*>(words) + WARPS;  // [WARPS]
-    const int together = listed ? 1 : 2;  // neighbours in one part
-    const int group_shift = __ffs(step.group) - 1;
-    const u32 of_part = groups_of_part(step), of_beam = parts * of_part;
+    const int twos = listed ? 0 : 1;  // neighbours in one part: one, or two
+    const u32 of_part = groups_of_part(step);
     Beam beam{known, 0, 0, static_cast<u32>(step.vocabulary)};
-    // All asked for at once, the count among it.
+    // All asked for at once, the count among it, and logits whether or not they are wanted.
+    const Arriving<T> arriving(step, known, room);
+    if (step.vectors) arriving.ask(0, own * 128, parts * 128);
     const i64 count = step.in_count[b];
     const bool was_finished = step.in_finished[known];
     const i64 row = step.in_rows[known];
@@ -136,7 +137,8 @@ __device__ __forceinline__ void score_beam(const Step& step, bool there, u32 kno
         beam.size = range.size();
     }
     Mass sum;
-    if (live) sum = read_parts<T>(step, beam, own, share == 1 ? parts : own + 1, room, to);
+    if (!live && step.vectors) await_copies<0>();
+    if (live) sum = read_parts<T>(step, beam, own, share == 1 ? parts : own + 1, arriving, to);
     if (share > 1) {
         if (lane_id() == 0) {
             largest_of[warp_id()] = sum.largest;
@@ -160,46 +162,45 @@ __device__ __forceinline__ void score_beam(const Step& step, bool there, u32 kno
     __syncwarp();
 
     // Logits become keys, a lane to a tile; the tiles are those that this warp wrote.
-    const int begin = own * step.slots, end = share == 1 ? parts * step.slots : begin + step.slots;
-    if (guided && live) {
+    const int end = share == 1 ? parts : own + 1;
+#pragma unroll 1
+    for (int part = own; part < end; ++part) {
         float of_lane = never();
+        if (guided && live) {
 #pragma unroll 1
-        for (int i = begin; i < end; ++i) {
-            const int part = i / step.slots, slot = i % step.slots, t = (part + parts * (slot / together)) * together + slot % together;
-            float largest = never();
+            for (int slot = 0; slot < step.slots; ++slot) {
+                const int t = ((part + parts * (slot >> twos)) << twos) + (slot & twos);
+                float largest = never();
 #pragma unroll 1
-            for (int k = lane_id(); k < step.tile && t < tiles; k += 32) {
-                const u32 p = static_cast<u32>(t) * step.tile + k;
-                if (p < beam.size) largest = fmaxf(largest, position_key<T>(step, beam.beam, listed ? beam.start : beam.row, p, mass, beam_score));
+                for (int k = lane_id(); k < step.tile && t < tiles; k += 32) {
+                    const u32 p = static_cast<u32>(t) * step.tile + k;
+                    if (p < beam.size) largest = fmaxf(largest, position_key<T>(step, beam.beam, listed ? beam.start : beam.row, p, mass, beam_score));
+                }
+                of_lane = fmaxf(of_lane, largest);
+                largest = warp_max(largest);
+                if (lane_id() == 0 && t < tiles) to.best[t] = largest;
             }
-            of_lane = fmaxf(of_lane, largest);
-            largest = warp_max(largest);
-            if (lane_id() == 0 && t < tiles) to.best[t] = largest;
-            if (!listed || slot + 1 < step.slots) continue;
-            write_groups(step, to.groups, part, of_lane);
-            of_lane = never();
+            if (listed) write_groups(step, to.groups, part, of_lane);
+            __syncwarp();
         }
-        __syncwarp();
-    }
+        float* const groups = to.groups + part * of_part;
+        const int group_shift = __ffs(step.group) - 1;
 #pragma unroll 1
-    for (int i = begin; i < end; i += 32) {
-        const int at = i + lane_id(), slot = at % step.slots;
-        const int t = (at / step.slots + parts * (slot / together)) * together + slot % together;
-        float key = never();
-        if (at < end && t < tiles) {
-            if (!live) key = finished && t == 0 ? or_dead(beam_score) : never();
-            else key = guided ? to.best[t] : or_dead(beam_score + log_probability(to.best[t], mass));
-            to.best[t] = key;
+        for (int i = 0; i < step.slots; i += 32) {
+            const int slot = i + lane_id(), t = ((part + parts * (slot >> twos)) << twos) + (slot & twos);
+            float key = never();
+            if (slot < step.slots && t < tiles) {
+                if (!live) key = finished && t == 0 ? or_dead(beam_score) : never();
+                else key = guided ? to.best[t] : or_dead(beam_score + log_probability(to.best[t], mass));
+                to.best[t] = key;
+            }
+            if (listed) continue;
+#pragma unroll 1
+            for (int by = 1; by < step.group; by <<= 1) key = fmaxf(key, __shfl_xor_sync(EVERY_LANE, key, by));
+            if (slot < step.slots && (slot & (step.group - 1)) == 0) groups[slot >> group_shift] = key;
         }
-        if (listed) continue;
-#pragma unroll 1
-        for (int by = 1; by < step.group; by <<= 1) key = fmaxf(key, __shfl_xor_sync(EVERY_LANE, key, by));
-        if (at < end && (at & (step.group - 1)) == 0) to.groups[at >> group_shift] = key;
-    }
-    if (!listed) return;
-#pragma unroll 1
-    for (u32 i = own * of_part + lane_id(); i < (share == 1 ? of_beam : (own + 1) * of_part); i += 32) {
-        if (!live) to.groups[i] = finished && i == 0 ? or_dead(beam_score) : never();
-        else if (!guided) to.groups[i] = or_dead(beam_score + log_probability(to.groups[i], mass));
+        if (!listed || static_cast<u32>(lane_id()) >= of_part) continue;
+        if (!live) groups[lane_id()] = finished && part + lane_id() == 0 ? or_dead(beam_score) : never();
+        else if (!guided) groups[lane_id()] = or_dead(beam_score + log_probability(groups[lane_id()], mass));
     }
 }
