@@ -1,7 +1,7 @@
-// As open_tiles, where nobody kept the logits: those of the sixteens that reach the bound are made again.
+// As open_tiles, where nobody kept the logits: those of halves of sixteens that reach the bound are made again.
 //
 //     for b: bound = as open_tiles finds it, a little lower                      # by each block for itself
-//            list = [candidates of the sixteens that reach it, their logits hidden[m] . head[token]]
+//            list = [candidates of the halves that reach it, their logits hidden[m] . head[token]]
 //            beams = choose(list)                                                # the block that ends last
 //
 // A product made again may differ from multiply_tiles' in its last bits, as its terms are added in another
@@ -48,8 +48,8 @@ struct ReopenTiles {
         const bool finished = step.in_finished[beam];  // its row is none of this table
         const i64 row = finished ? 0 : step.in_rows[beam];
         Sixteened own{0, __ldcg(step.masses + beam), step.in_scores[beam], m, tile * 64, finished};
-        const float* const bests = in.bests + (beam * in.pairs + tile / 2) * 8 + tile % 2;
-        float best[4];
+        const float2* const bests = reinterpret_cast<const float2*>(in.bests + (beam * in.pairs + tile / 2) * 4) + tile % 2;
+        float2 best[4];
 #pragma unroll
         for (u32 q = 0; q < 4; ++q) best[q] = __ldcg(bests + 2 * q);
         u64 valid = tile < static_cast<u32>(step.table.words) ? step.table.bitmap[row * step.table.words + tile] : 0;
@@ -59,8 +59,11 @@ struct ReopenTiles {
             valid &= words[0] | static_cast<u64>(second) << 32;
         }
 #pragma unroll
-        for (u32 q = 0; q < 4; ++q)
-            if (bound.open(or_dead(own.score + log_probability(best[q], own.mass)))) own.mask |= sixteen(q);
+        for (u32 q = 0; q < 4; ++q) {
+            const u32 half = static_cast<u32>(sixteen(q));
+            if (bound.open(or_dead(own.score + log_probability(best[q].x, own.mass)))) own.mask |= half;
+            if (bound.open(or_dead(own.score + log_probability(best[q].y, own.mass)))) own.mask |= static_cast<u64>(half) << 32;
+        }
         own.mask = finished ? 0 : own.mask & valid;
         return own;
     }
