@@ -15,7 +15,9 @@ OWN = {
     "multiply_tiles": ("words.cuh", "sixteens.cuh", "tile_sums.cuh", "wgmma.cuh"),
     "key_tiles": ("sixteens.cuh",),
     "reopen_tiles": ("sixteens.cuh", "pieces.cuh"),
-    "score_rows": ("one_row.cuh", "rows.cuh"),
+    "score_rows": ("rows.cuh", "eight.cuh"),
+    "multiply_row": ("one_beam.cuh", "eight.cuh"),
+    "choose_row": ("one_beam.cuh",),
 }
 """What some kernels need besides."""
 

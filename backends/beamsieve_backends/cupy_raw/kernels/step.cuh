@@ -68,6 +68,7 @@ struct Step {
     int warps_per_beam;  // score_tiles: 1, or as many as parts
     int single;          // entries of a table of one row, else 0
     int staged;          // score_rows: numbers of the workspace that fit in shared memory
+    int requests;        // multiply_row: B
 };
 
 __device__ __forceinline__ bool is_listed(const Step& step) { return step.table.bitmap == nullptr; }

@@ -1,0 +1,69 @@
+"""A step of one beam over a table of one row, as step 1 always is, as launches of its own."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from beamsieve_backends.cupy_raw import arguments
+from beamsieve_backends.cupy_raw.selection import WARPS, WORDS_BYTES, chooser_bytes
+from beamsieve_backends.cupy_raw.tables import DeviceTable
+
+if TYPE_CHECKING:
+    from beamsieve_backends.cupy_raw.steps import StepCall
+
+THREADS = 32 * WARPS
+SHORT, LONG = 4 * THREADS, 16 * THREADS
+"""Candidates that a block of choose_row can hold in its threads' registers."""
+TOKENS = 4
+"""Tokens that a warp of multiply_row takes at a time."""
+TOGETHER = 8
+"""Requests that it takes together."""
+
+
+def takes(table: DeviceTable, beams: int) -> bool:
+    """Whether a step of so many beams per request goes this way, whatever the batch."""
+    return beams == 1 and 0 < table.fields["single"] <= LONG
+
+
+def launch(call: StepCall) -> None:
+    """The logits, of the valid tokens alone where the projection is selective; then choose_row."""
+    batch, total = call.shape.B, call.table.fields["single"]
+    if call.inputs.hidden is not None and call.selective():
+        _multiply(call, batch, total)
+        dtype = "float32"
+    else:
+        dtype = call.logits()
+        if call.normalize == "all":
+            call.masses(dtype)
+    scratch = call.work.take("scratch", batch * total, np.float32)
+    call.fields.update(scratch=call.device.address(scratch), scratch_stride=total)
+    call.device.launch(
+        "choose_row",
+        (batch,),
+        chooser_bytes(call.fields["capacity"]) + WORDS_BYTES,
+        arguments.structure(arguments.STEP, **call.fields),
+        arguments.CUDA_TYPES[dtype],
+        "true" if total > SHORT else "false",
+    )
+
+
+def _multiply(call: StepCall, batch: int, total: int) -> None:
+    """multiply_row: as many warps as there are, or as there is work for."""
+    assert call.inputs.hidden is not None
+    call.projection_fields()
+    logits = call.work.take("logits", batch * call.table.vocabulary, np.float32)
+    call.fields.update(logits=call.device.address(logits), requests=batch)
+    several = batch > 1
+    most, fours = call.device.multiprocessors, -(-total // TOKENS)
+    blocks = min(most, fours)
+    groups = max(1, min(-(-batch // TOGETHER), most * WARPS // fours))
+    call.device.launch(
+        "multiply_row",
+        (blocks, groups),
+        0,
+        arguments.structure(arguments.STEP, **call.fields),
+        arguments.CUDA_TYPES[str(call.inputs.hidden.dtype.name)],
+        "true" if several else "false",
+    )

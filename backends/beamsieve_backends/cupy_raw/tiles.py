@@ -1,0 +1,88 @@
+"""A step of many candidates per beam as launches: tiles are scored, then the best are opened."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from beamsieve_backends.cupy_raw import arguments
+from beamsieve_backends.cupy_raw.selection import (
+    GROUPS_OF_BEAMS,
+    OPENED_BYTES,
+    WARPS,
+    WORDS_BYTES,
+    chooser_bytes,
+    group_of,
+    list_fields,
+    power_of_two,
+)
+
+if TYPE_CHECKING:
+    from beamsieve_backends.cupy_raw.steps import StepCall
+
+BUSY_WARPS = 4
+"""Warps that a block keeps busy where there are blocks enough: one to a scheduler."""
+BLOCKS_AT_ONCE = 2
+"""Blocks of score_rows or open_tiles that a multiprocessor holds: more would come after these."""
+TILES_TO_OPEN = 128
+"""Tiles to a block that looks which to open: a small share, for those few cost the most."""
+VECTORS_BYTES = WARPS * 2 * 4 * 32 * 4
+"""Shared memory of ``Arriving`` in score_tiles.cu, per byte of a logit."""
+
+
+def launch(call: StepCall, dtype: str, tile: int, tiles: int) -> None:
+    """score_tiles: one pass over the logits; then open_tiles.
+
+    Args:
+        call: the step, its logits known.
+        dtype: theirs.
+        tile: positions of a tile.
+        tiles: of a beam.
+    """
+    B, M = call.shape.B, call.shape.M
+    together = 1 if call.table.listed else 2
+    chunks = -(-tiles // together)
+    # About eight pieces to a part. The batch has no say here, as it must not change how a
+    # request's numbers are rounded; a beam's parts may all have one warp, the sum is the same.
+    parts = min(WARPS, power_of_two(-(-chunks // 8)))
+    at_once = call.device.multiprocessors * WARPS * BLOCKS_AT_ONCE
+    rows = B * M
+    share = 1 if 2 * rows >= at_once else parts
+    group = group_of(M * tiles, call.shape.W, 16, GROUPS_OF_BEAMS)
+    slots = together * -(-chunks // parts)
+    slots = -(-slots // group) * group
+    size = 4 if dtype == "float32" else 2
+    vectors = (
+        not call.table.listed
+        and call.normalize != "all"
+        and call.inputs.bias is None
+        and call.table.vocabulary % 4 == 0
+        and call.fields["logits"] % (4 * size) == 0
+    )
+    # No more blocks than run at once; they go from beam to beam.
+    most = call.device.multiprocessors * BLOCKS_AT_ONCE // B
+    openers = max(1, min(most, -(-M * tiles // TILES_TO_OPEN)))
+    take, address = call.work.take, call.device.address
+    call.fields.update(
+        scratch=address(take("scratch", B * M * tiles, np.float32)),
+        scratch_stride=M * tiles,
+        **list_fields(call.device, call.work, B, openers, call.fields["capacity"]),
+        seen=address(take("seen", 8 * B * M, np.float32)),
+        groups=address(take("groups", B * M * parts * slots // group, np.float32)),
+        vectors=int(vectors),
+        tile=tile,
+        tiles=tiles,
+        parts=parts,
+        slots=slots,
+        group=group,
+        warps_per_beam=share,
+    )
+    values = arguments.structure(arguments.STEP, **call.fields)
+    blocks = max(1, min(-(-M * share // max(share, BUSY_WARPS)), most))
+    kind = arguments.CUDA_TYPES[dtype]
+    shared = WORDS_BYTES + (VECTORS_BYTES * size if vectors else 0)
+    call.device.launch("score_tiles", (blocks, B), shared, values, kind)
+    # open_tiles: the candidates of the tiles that reach the bound.
+    shared = chooser_bytes(call.fields["capacity"]) + OPENED_BYTES
+    call.device.launch("open_tiles", (openers, B), shared, values, kind)
