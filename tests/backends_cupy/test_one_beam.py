@@ -1,4 +1,4 @@
-"""A step of one beam over a table of one row: its own launches, whatever the batch and the numbers."""
+"""A step of one beam over a table of one row, whatever the batch and the numbers."""
 
 from dataclasses import replace
 from types import SimpleNamespace
@@ -13,7 +13,9 @@ from beamsieve.interface import Search, StepInputs
 
 def begin(backend, tokens, V, batch):
     """Beams at the root of a table of one row, complete with these tokens."""
-    table = make_table(1, V, np.array([0, len(tokens)], np.int32), tokens.astype(np.uint16), "sparse")
+    table = make_table(
+        1, V, np.array([0, len(tokens)], np.int32), tokens.astype(np.uint16), "sparse"
+    )
     index: Any = SimpleNamespace(tables=(table,))
     return backend.begin(
         Search(index, backend.load(index), batch, None),
@@ -156,7 +158,10 @@ def test_beams_that_have_finished_or_are_not_there(backend):
     assert after.scores[1, 0] == after.keys[1, 0] == -3
     assert after.rows[1, :2].tolist() == [77, -1]
     assert after.finished[1, :2].tolist() == [True, False]
-    assert after.parents[:, :2, ].tolist() == [[0, 0], [0, -1], [-1, -1]]
+    assert after.parents[
+        :,
+        :2,
+    ].tolist() == [[0, 0], [0, -1], [-1, -1]]
 
 
 def test_a_row_that_no_block_holds_goes_by_another_way(backend, monkeypatch):

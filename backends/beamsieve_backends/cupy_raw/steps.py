@@ -27,8 +27,6 @@ SAFE_BYTES = 256 << 20
 """Below this, score_rows gets workspace for any rows, not only for different ones."""
 BLOCK_BYTES = 1 << 10
 """Shared memory that CUDA keeps of every block."""
-WORD_TILE, LIST_TILE = 64, 32
-"""Positions of a tile: a word of the bitmap, or an entry to a lane."""
 
 
 @dataclass(frozen=True)
@@ -126,15 +124,13 @@ class StepCall:
             self._rows(projected=True, dtype=inputs.hidden.dtype.name)
         else:
             dtype = self.logits()
-            tile = LIST_TILE if table.listed else WORD_TILE
-            count = -(-table.positions // tile)
             few = self.shape.M * table.mean <= FEW_CANDIDATES
-            if self.shape.M == 1 or few or self.shape.M * count < self.shape.W:
+            if self.shape.M == 1 or few or self.shape.M * tiles.tiles_of(table) < self.shape.W:
                 if self.normalize == "all":
                     self.masses(dtype)
                 self._rows(projected=False, dtype=dtype)
             else:
-                tiles.launch(self, dtype, tile, count)
+                tiles.launch(self, dtype)
         if self.device.capturing():
             self.work.keep(after, *self.held)
         return after

@@ -17,6 +17,7 @@ from beamsieve_backends.cupy_raw.selection import (
     list_fields,
     power_of_two,
 )
+from beamsieve_backends.cupy_raw.tables import DeviceTable
 
 if TYPE_CHECKING:
     from beamsieve_backends.cupy_raw.steps import StepCall
@@ -31,15 +32,19 @@ VECTORS_BYTES = WARPS * 2 * 4 * 32 * 4
 """Shared memory of ``Arriving`` in score_tiles.cu, per byte of a logit."""
 
 
-def launch(call: StepCall, dtype: str, tile: int, tiles: int) -> None:
-    """score_tiles: one pass over the logits; then open_tiles.
+def tile_of(table: DeviceTable) -> int:
+    """Positions of a tile: a word of the bitmap, or an entry to a lane."""
+    return 32 if table.listed else 64
 
-    Args:
-        call: the step, its logits known.
-        dtype: theirs.
-        tile: positions of a tile.
-        tiles: of a beam.
-    """
+
+def tiles_of(table: DeviceTable) -> int:
+    """Tiles of a beam."""
+    return -(-table.positions // tile_of(table))
+
+
+def launch(call: StepCall, dtype: str) -> None:
+    """score_tiles: one pass over the step's logits, of ``dtype``; then open_tiles."""
+    tile, tiles = tile_of(call.table), tiles_of(call.table)
     B, M = call.shape.B, call.shape.M
     together = 1 if call.table.listed else 2
     chunks = -(-tiles // together)
