@@ -45,7 +45,7 @@ STEP = np.dtype(
             (_INT, "beams width decoded vocabulary hidden_size next_ends leaf_bytes bias_type"),
             (_INT, "normalize capacity eligible_words last_level aligned vectors"),
             (_INT, "list_capacity tile tiles parts slots group warps_per_beam single staged"),
-            (_INT, "requests"),
+            (_INT, "requests request_parts"),
         ),
     ],
     align=True,

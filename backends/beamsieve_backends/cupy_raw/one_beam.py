@@ -54,16 +54,15 @@ def _multiply(call: StepCall, batch: int, total: int) -> None:
     assert call.inputs.hidden is not None
     call.projection_fields()
     logits = call.work.take("logits", batch * call.table.vocabulary, np.float32)
-    call.fields.update(logits=call.device.address(logits), requests=batch)
-    several = batch > 1
-    most, fours = call.device.multiprocessors, -(-total // TOKENS)
-    blocks = min(most, fours)
-    groups = max(1, min(-(-batch // TOGETHER), most * WARPS // fours))
+    processors, fours = call.device.multiprocessors, -(-total // TOKENS)
+    # A share of the requests to a warp, where there are warps enough: their sums are the same.
+    parts = max(1, min(-(-batch // TOGETHER), processors * WARPS // fours))
+    call.fields.update(logits=call.device.address(logits), requests=batch, request_parts=parts)
     call.device.launch(
         "multiply_row",
-        (blocks, groups),
+        (min(processors, fours * parts),),
         0,
         arguments.structure(arguments.STEP, **call.fields),
         arguments.CUDA_TYPES[str(call.inputs.hidden.dtype.name)],
-        "true" if several else "false",
+        "true" if batch > 1 else "false",
     )

@@ -7,8 +7,8 @@
 // takes eight together (`Several`) or the only one. A product is added up in the same order in either way,
 // so that a request has the same bits alone and among others.
 //
-// hidden [B, d], head [V, d] of T, logits float32 [B, V], of other tokens not written. `requests` is B.
-// Grid (any, any): tokens are dealt out over the first dimension, groups of eight requests over the second.
+// hidden [B, d], head [V, d] of T, logits float32 [B, V], of other tokens not written. `requests` is B, and
+// `request_parts` warps share the requests of the same four tokens. Grid: any.
 
 constexpr u32 TOKENS = 4;  // of a warp at a time
 
@@ -35,12 +35,14 @@ __global__ void __launch_bounds__(THREADS, 1) multiply_row(const __grid_constant
     constexpr int TOGETHER = Several ? 8 : 1, PRODUCTS = TOGETHER * TOKENS;
     constexpr int AHEAD = Several ? 16 / sizeof(T) / 2 : 1;  // as many states as fit in registers
     const u32 total = static_cast<u32>(step.single), size = static_cast<u32>(step.hidden_size), lane = lane_id();
+    const u32 fours = (total + TOKENS - 1) / TOKENS, parts = static_cast<u32>(step.request_parts);
     const int requests = step.requests;
     const T* const hidden = static_cast<const T*>(step.hidden);
     const T* const head = static_cast<const T*>(step.head);
     float* const logits = static_cast<float*>(const_cast<void*>(step.logits));
 #pragma unroll 1
-    for (u32 first = (warp_id() * gridDim.x + blockIdx.x) * TOKENS; first < total; first += gridDim.x * WARPS * TOKENS) {
+    for (u32 task = warp_id() * gridDim.x + blockIdx.x; task < fours * parts; task += gridDim.x * WARPS) {
+        const u32 part = parts == 1 ? 0 : task / fours, first = (task - part * fours) * TOKENS;
         const T* weights[TOKENS];
         u32 token[TOKENS];
 #pragma unroll
@@ -50,7 +52,7 @@ __global__ void __launch_bounds__(THREADS, 1) multiply_row(const __grid_constant
         Eight<T> right[TOKENS];
         bool there = false;  // whether `right` holds the rows whole
 #pragma unroll 1
-        for (int b = static_cast<int>(blockIdx.y) * TOGETHER; b < requests; b += static_cast<int>(gridDim.y) * TOGETHER) {
+        for (int b = static_cast<int>(part) * TOGETHER; b < requests; b += static_cast<int>(parts) * TOGETHER) {
             // Of requests that are not there the last one's is taken.
             auto state = [&](int r) { return hidden + static_cast<u64>(min(b + r, requests - 1)) * size; };
             float sum[PRODUCTS];
