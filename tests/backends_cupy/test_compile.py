@@ -30,6 +30,8 @@ SHARED = (
     "rows.cuh",
     "eight.cuh",
     "one_beam.cuh",
+    "row_products.cuh",
+    "row_choice.cuh",
     "words.cuh",
     "cluster.cuh",
     "pool.cuh",

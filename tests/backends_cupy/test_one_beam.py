@@ -82,7 +82,9 @@ def test_alone_and_among_others(backend, monkeypatch, dtype, V, share, size, wid
         keys = logits - logits.max() - np.log(np.exp(logits - logits.max()).sum())
         check(after, b, tokens, keys, width, 1e-4)
         one = replace(inputs, hidden=hidden[b : b + 1].copy())
+        names.clear()
         alone = backend.step(begin(backend, tokens, V, 1), one, "catalog")
+        assert names == ["whole_row"]
         assert arrays_of(alone, 0) == arrays_of(after, b)
 
 

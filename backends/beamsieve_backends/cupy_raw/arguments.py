@@ -137,6 +137,7 @@ STRUCTURES = {
     "score_rows": STEP,
     "multiply_row": STEP,
     "choose_row": STEP,
+    "whole_row": STEP,
     "fused_rows": STEP,
     "score_tiles": STEP,
     "open_tiles": STEP,

@@ -28,41 +28,37 @@ def takes(table: DeviceTable, beams: int) -> bool:
 
 
 def launch(call: StepCall) -> None:
-    """The logits, of the valid tokens alone where the projection is selective; then choose_row."""
+    """whole_row; or the logits, of the valid tokens alone where the projection is selective, and
+    choose_row."""
     batch, total = call.shape.B, call.table.fields["single"]
+    scratch = call.work.take("scratch", batch * total, np.float32)
+    call.fields.update(scratch=call.device.address(scratch), scratch_stride=total)
+    size = "true" if total > SHORT else "false"
+    shared = chooser_bytes(call.fields["capacity"]) + WORDS_BYTES
     if call.inputs.hidden is not None and call.selective():
-        _multiply(call, batch, total)
+        blocks = _products(call, batch, total)
+        kind = arguments.CUDA_TYPES[str(call.inputs.hidden.dtype.name)]
+        values = arguments.structure(arguments.STEP, **call.fields)
+        if batch == 1:
+            call.device.launch("whole_row", (blocks,), shared, values, kind, size)
+            return
+        call.device.launch("multiply_row", (blocks,), 0, values, kind)
         dtype = "float32"
     else:
         dtype = call.logits()
         if call.normalize == "all":
             call.masses(dtype)
-    scratch = call.work.take("scratch", batch * total, np.float32)
-    call.fields.update(scratch=call.device.address(scratch), scratch_stride=total)
-    call.device.launch(
-        "choose_row",
-        (batch,),
-        chooser_bytes(call.fields["capacity"]) + WORDS_BYTES,
-        arguments.structure(arguments.STEP, **call.fields),
-        arguments.CUDA_TYPES[dtype],
-        "true" if total > SHORT else "false",
-    )
+        values = arguments.structure(arguments.STEP, **call.fields)
+    kind = arguments.CUDA_TYPES[dtype]
+    call.device.launch("choose_row", (batch,), shared, values, kind, size)
 
 
-def _multiply(call: StepCall, batch: int, total: int) -> None:
-    """multiply_row: as many warps as there are, or as there is work for."""
-    assert call.inputs.hidden is not None
+def _products(call: StepCall, batch: int, total: int) -> int:
+    """Where products come from and go to; as many blocks as there are, or as there is work for."""
     call.projection_fields()
     logits = call.work.take("logits", batch * call.table.vocabulary, np.float32)
     processors, fours = call.device.multiprocessors, -(-total // TOKENS)
     # A share of the requests to a warp, where there are warps enough: their sums are the same.
     parts = max(1, min(-(-batch // TOGETHER), processors * WARPS // fours))
     call.fields.update(logits=call.device.address(logits), requests=batch, request_parts=parts)
-    call.device.launch(
-        "multiply_row",
-        (min(processors, fours * parts),),
-        0,
-        arguments.structure(arguments.STEP, **call.fields),
-        arguments.CUDA_TYPES[str(call.inputs.hidden.dtype.name)],
-        "true" if batch > 1 else "false",
-    )
+    return int(min(processors, fours * parts))

@@ -16,8 +16,9 @@ OWN = {
     "key_tiles": ("sixteens.cuh",),
     "reopen_tiles": ("sixteens.cuh", "pieces.cuh"),
     "score_rows": ("rows.cuh", "eight.cuh"),
-    "multiply_row": ("one_beam.cuh", "eight.cuh"),
-    "choose_row": ("one_beam.cuh",),
+    "multiply_row": ("eight.cuh", "one_beam.cuh", "row_products.cuh"),
+    "choose_row": ("one_beam.cuh", "row_choice.cuh"),
+    "whole_row": ("eight.cuh", "one_beam.cuh", "row_products.cuh", "row_choice.cuh"),
 }
 """What some kernels need besides."""
 

@@ -3,102 +3,12 @@
 //     for b in requests:
 //         for v in row: logits[b, v] = hidden[b] . head[v]      # float32 sums
 //
-// A warp takes four tokens at a time, their rows of the head read once for all its requests, of which it
-// takes eight together (`Several`) or the only one. A product is added up in the same order in either way,
-// so that a request has the same bits alone and among others.
+// A product is added up in the same order alone and among others, so that a request has the same bits.
 //
 // hidden [B, d], head [V, d] of T, logits float32 [B, V], of other tokens not written. `requests` is B, and
 // `request_parts` warps share the requests of the same four tokens. Grid: any.
 
-constexpr u32 TOKENS = 4;  // of a warp at a time
-
-// The sums over the warp of x[0] to x[N - 1], N at most 32: lane l has that of x[l / (32 / N)]. Lanes trade
-// what others add, until each has one.
-template <int N> __device__ __forceinline__ float sums_of(float (&x)[N]) {
-    int left = N;
-#pragma unroll
-    for (int by = 16; by > 0; by >>= 1) {
-        const bool upper = (threadIdx.x & by) != 0;
-        left /= 2;
-#pragma unroll
-        for (int k = 0; k < left; ++k) {
-            const float given = upper ? x[k] : x[k + left];
-            x[k] = (upper ? x[k + left] : x[k]) + __shfl_xor_sync(EVERY_LANE, given, by);
-        }
-        if (left == 0) x[0] += __shfl_xor_sync(EVERY_LANE, x[0], by);
-    }
-    return x[0];
-}
-
-template <class T, bool Several>
+template <class T>
 __global__ void __launch_bounds__(THREADS, 1) multiply_row(const __grid_constant__ Step step) {
-    constexpr int TOGETHER = Several ? 8 : 1, PRODUCTS = TOGETHER * TOKENS;
-    constexpr int AHEAD = Several ? 16 / sizeof(T) / 2 : 1;  // as many states as fit in registers
-    const u32 total = static_cast<u32>(step.single), size = static_cast<u32>(step.hidden_size), lane = lane_id();
-    const u32 fours = (total + TOKENS - 1) / TOKENS, parts = static_cast<u32>(step.request_parts);
-    const int requests = step.requests;
-    const T* const hidden = static_cast<const T*>(step.hidden);
-    const T* const head = static_cast<const T*>(step.head);
-    float* const logits = static_cast<float*>(const_cast<void*>(step.logits));
-#pragma unroll 1
-    for (u32 task = warp_id() * gridDim.x + blockIdx.x; task < fours * parts; task += gridDim.x * WARPS) {
-        const u32 part = parts == 1 ? 0 : task / fours, first = (task - part * fours) * TOKENS;
-        const T* weights[TOKENS];
-        u32 token[TOKENS];
-#pragma unroll
-        for (u32 k = 0; k < TOKENS; ++k) token[k] = token_in_row(step, min(first + k, total - 1));
-#pragma unroll
-        for (u32 k = 0; k < TOKENS; ++k) weights[k] = head + static_cast<u64>(token[k]) * size;
-        Eight<T> right[TOKENS];
-        bool there = false;  // whether `right` holds the rows whole
-#pragma unroll 1
-        for (int b = static_cast<int>(part) * TOGETHER; b < requests; b += static_cast<int>(parts) * TOGETHER) {
-            // Of requests that are not there the last one's is taken.
-            auto state = [&](int r) { return hidden + static_cast<u64>(min(b + r, requests - 1)) * size; };
-            float sum[PRODUCTS];
-#pragma unroll
-            for (int k = 0; k < PRODUCTS; ++k) sum[k] = 0.0f;
-#pragma unroll 1
-            for (u32 i = lane; !step.aligned && i < size; i += 32)
-#pragma unroll
-                for (int k = 0; k < PRODUCTS; ++k) sum[k] = fmaf(number(state(k / TOKENS)[i]), number(weights[k % TOKENS][i]), sum[k]);
-#pragma unroll 1
-            for (u32 i = lane * 8; step.aligned && i < size; i += 256) {
-                if (!there) {
-#pragma unroll
-                    for (u32 k = 0; k < TOKENS; ++k) right[k].load(weights[k] + i);
-                }
-#pragma unroll
-                for (int from = 0; from < TOGETHER; from += AHEAD) {
-                    Eight<T> left[AHEAD];
-#pragma unroll
-                    for (int r = 0; r < AHEAD; ++r) left[r].load(state(from + r) + i);
-#pragma unroll
-                    for (int r = 0; r < AHEAD; ++r) left[r].settle();
-#pragma unroll
-                    for (u32 k = 0; k < TOKENS; ++k) {
-                        float y[8];
-                        right[k].numbers(y);
-#pragma unroll
-                        for (int r = 0; r < AHEAD; ++r) {
-                            float x[8];
-                            left[r].numbers(x);
-                            float& one = sum[(from + r) * TOKENS + k];
-#pragma unroll
-                            for (int n = 0; n < 8; ++n) one = fmaf(x[n], y[n], one);
-                        }
-                    }
-                }
-            }
-            there = size <= 256;
-            const float product = sums_of(sum);
-            constexpr u32 LANES = 32 / PRODUCTS;  // that have the same product
-            const u32 which = lane / LANES, r = which / TOKENS, k = which % TOKENS;
-            u32 own = token[0];
-#pragma unroll
-            for (u32 i = 1; i < TOKENS; ++i) own = k == i ? token[i] : own;
-            if (lane % LANES == 0 && first + k < total && b + static_cast<int>(r) < requests)
-                logits[static_cast<u64>(b + r) * step.vocabulary + own] = product;
-        }
-    }
+    multiply_in_row<T, true>(step);
 }
