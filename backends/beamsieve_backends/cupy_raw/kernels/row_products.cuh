@@ -2,22 +2,24 @@
 
 constexpr u32 TOKENS = 4;  // of a warp at a time
 
-// The sums over the warp of x[0] to x[N - 1], N at most 32: lane l has that of x[l / (32 / N)]. Lanes trade
-// what others add, until each has one.
-template <int N> __device__ __forceinline__ float sums_of(float (&x)[N]) {
-    int left = N;
+// The sums over the warp of x[0] to x[Left - 1], Left a power of two up to 32: lane l has that of
+// x[l / (32 / Left)]. Lanes trade what others add, until each has one. Constants all the way: a loop that
+// is not unrolled would look for its register at run time.
+template <int Left, int By = 16> __device__ __forceinline__ float sums_of(float* x) {
+    if constexpr (By == 0) {
+        return x[0];
+    } else if constexpr (Left == 1) {
+        x[0] += __shfl_xor_sync(EVERY_LANE, x[0], By);
+        return sums_of<1, By / 2>(x);
+    } else {
+        const bool upper = (threadIdx.x & By) != 0;
 #pragma unroll
-    for (int by = 16; by > 0; by >>= 1) {
-        const bool upper = (threadIdx.x & by) != 0;
-        left /= 2;
-#pragma unroll
-        for (int k = 0; k < left; ++k) {
-            const float given = upper ? x[k] : x[k + left];
-            x[k] = (upper ? x[k + left] : x[k]) + __shfl_xor_sync(EVERY_LANE, given, by);
+        for (int k = 0; k < Left / 2; ++k) {
+            const float low = x[k], high = x[k + Left / 2];
+            x[k] = (upper ? high : low) + __shfl_xor_sync(EVERY_LANE, upper ? low : high, By);
         }
-        if (left == 0) x[0] += __shfl_xor_sync(EVERY_LANE, x[0], by);
+        return sums_of<Left / 2, By / 2>(x);
     }
-    return x[0];
 }
 
 // The grid's warps take four tokens at a time, their rows of the head read once for all requests of a part, of
@@ -25,7 +27,7 @@ template <int N> __device__ __forceinline__ float sums_of(float (&x)[N]) {
 template <class T, bool Several>
 __device__ __forceinline__ void multiply_in_row(const Step& step) {
     constexpr int TOGETHER = Several ? 8 : 1, PRODUCTS = TOGETHER * TOKENS;
-    constexpr int AHEAD = Several ? 16 / sizeof(T) / 2 : 1;  // as many states as fit in registers
+    constexpr int AHEAD = Several ? 4 : 1;  // as many states as fit in registers
     const u32 total = static_cast<u32>(step.single), size = static_cast<u32>(step.hidden_size), lane = lane_id();
     const u32 fours = (total + TOKENS - 1) / TOKENS, parts = static_cast<u32>(step.request_parts);
     const int requests = step.requests;
@@ -83,7 +85,7 @@ __device__ __forceinline__ void multiply_in_row(const Step& step) {
                 }
             }
             there = size <= 256;
-            const float product = sums_of(sum);
+            const float product = sums_of<PRODUCTS>(sum);
             constexpr u32 LANES = 32 / PRODUCTS;  // that have the same product
             const u32 which = lane / LANES, r = which / TOKENS, k = which % TOKENS;
             u32 own = token[0];
