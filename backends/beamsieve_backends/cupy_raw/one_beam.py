@@ -36,10 +36,11 @@ def launch(call: StepCall) -> None:
     size = "true" if total > SHORT else "false"
     shared = chooser_bytes(call.fields["capacity"]) + WORDS_BYTES
     if call.inputs.hidden is not None and call.selective():
-        blocks = _products(call, batch, total)
+        whole = batch == 1 and call.inputs.nudge is None
+        blocks = _products(call, batch, total, whole)
         kind = arguments.CUDA_TYPES[str(call.inputs.hidden.dtype.name)]
         values = arguments.structure(arguments.STEP, **call.fields)
-        if batch == 1:
+        if whole:
             call.device.launch("whole_row", (blocks,), shared, values, kind, size)
             return
         call.device.launch("multiply_row", (blocks,), 0, values, kind)
@@ -53,10 +54,12 @@ def launch(call: StepCall) -> None:
     call.device.launch("choose_row", (batch,), shared, values, kind, size)
 
 
-def _products(call: StepCall, batch: int, total: int) -> int:
+def _products(call: StepCall, batch: int, total: int, whole: bool) -> int:
     """Where products come from and go to; as many blocks as there are, or as there is work for."""
     call.projection_fields()
-    logits = call.work.take("logits", batch * call.table.vocabulary, np.float32)
+    count = batch * call.table.vocabulary
+    work = call.work
+    logits = work.zeros("awaited", count) if whole else work.take("logits", count, np.float32)
     processors, fours = call.device.multiprocessors, -(-total // TOKENS)
     # A share of the requests to a warp, where there are warps enough: their sums are the same.
     parts = max(1, min(-(-batch // TOGETHER), processors * WARPS // fours))

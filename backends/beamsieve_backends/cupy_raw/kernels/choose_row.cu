@@ -10,5 +10,5 @@
 
 template <class T, bool Long>
 __global__ void __launch_bounds__(THREADS, 1) choose_row(const __grid_constant__ Step step) {
-    choose_in_row<T, Long>(step, blockIdx.x, beam_on_row(step, blockIdx.x));
+    choose_in_row<T, Long, false>(step, blockIdx.x, beam_on_row(step, blockIdx.x));
 }

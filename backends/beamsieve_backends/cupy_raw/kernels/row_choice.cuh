@@ -46,12 +46,45 @@ __device__ __forceinline__ RowBeam beam_on_row(const Step& step, int b) {
     return beam;
 }
 
-__device__ __forceinline__ float fresh(const float* logit) { return __ldcg(logit); }
-template <class T> __device__ __forceinline__ T fresh(const T* logit) { return *logit; }
+// A key above its slot, as they are: few are ever compared.
+__device__ __forceinline__ u64 named(float key, u32 slot) { return static_cast<u64>(static_cast<u32>(__float_as_int(key))) << 32 | slot; }
+__device__ __forceinline__ float key_in(u64 named) { return __int_as_float(static_cast<int>(named >> 32)); }
 
-// Everything that happens to request b once there are logits. Candidate k of a thread is
-// threadIdx.x + k * THREADS; in a short row nothing is done for a k that no thread has.
-template <class T, bool Long>
+// A number that another block may be about to write.
+__device__ __forceinline__ float shared_number(const float* from) {
+#ifdef __CUDA_ARCH__
+    float x;
+    asm volatile("ld.relaxed.gpu.global.f32 %0, [%1];" : "=f"(x) : "l"(from) : "memory");
+    return x;
+#else
+    return *from;
+#endif
+}
+
+// The score of a chosen candidate whose key is nudged.
+template <class T> __device__ __noinline__ float score_again(const Step& step, int b, u32 token, float beam_score, float2 mass) {
+    return score_of(step, beam_score, logit_of<T>(step, b, token), mass, b, token);
+}
+template <class T>
+__device__ __forceinline__ void write_choice(const Step& step, int b, u32 to, float key, const Lead& lead, const Ancestors& ancestors, float beam_score, float2 mass) {
+    float score = key;  // without a nudge they are one
+    if (step.nudge != nullptr) score = score_again<T>(step, b, lead.token, beam_score, mass);
+    write_beam(step, b, to, 0, ancestors, static_cast<int>(lead.token), score, key, lead.row, lead.finished);
+}
+
+// The choice from all keys, in scratch.
+template <class T>
+__device__ __noinline__ void choose_crowded(const Step& step, const Chooser chooser, int b, u32 kept, float beam_score, float2 mass) {
+    const Keys keys{step.scratch + static_cast<i64>(b) * step.scratch_stride, static_cast<u32>(step.single)};
+    choose(chooser, gather(keys, chooser, static_cast<u32>(step.width)), kept, [&](u32 to, u64 number) {
+        write_choice<T>(step, b, to, key_of(number), lead_of(step, slot_of(number)), ancestors_of(step, b), beam_score, mass);
+    });
+}
+
+// Everything that happens to request b once there are logits, or, where they are `Awaited`, as they come: a
+// place that is zero has none yet, and is made zero again. Candidate k of a thread is threadIdx.x + k * THREADS;
+// in a short row nothing is done for a k that no thread has.
+template <class T, bool Long, bool Awaited>
 __device__ __forceinline__ void choose_in_row(const Step& step, int b, const RowBeam& beam) {
     constexpr u32 EACH = Long ? 16 : 4, BINS_EACH = BINS / THREADS;
     const u32 total = static_cast<u32>(step.single), width = static_cast<u32>(step.width);
@@ -68,9 +101,25 @@ __device__ __forceinline__ void choose_in_row(const Step& step, int b, const Row
         for (u32 k = 0; k < EACH; ++k) token[k] = token_in_list(step, min(threadIdx.x + k * THREADS, total - 1));
     }
     T given[EACH];
+    if constexpr (Awaited) {
+        T* const logits = static_cast<T*>(const_cast<void*>(step.logits)) + first;
+        bool missing = true;
+        while (missing) {
+            missing = false;
 #pragma unroll
-    for (u32 k = 0; k < EACH; ++k)
-        if (any(k)) given[k] = fresh(static_cast<const T*>(step.logits) + first + token[k]);
+            for (u32 k = 0; k < EACH; ++k)
+                if (threadIdx.x + k * THREADS < total) given[k] = shared_number(logits + token[k]);
+#pragma unroll
+            for (u32 k = 0; k < EACH; ++k) missing |= threadIdx.x + k * THREADS < total && __float_as_int(given[k]) == 0;
+        }
+#pragma unroll
+        for (u32 k = 0; k < EACH; ++k)
+            if (threadIdx.x + k * THREADS < total) logits[token[k]] = 0.0f;
+    } else {
+#pragma unroll
+        for (u32 k = 0; k < EACH; ++k)
+            if (any(k)) given[k] = static_cast<const T*>(step.logits)[first + token[k]];
+    }
     // Bits, one for each: which candidates there are, which targeting allows, which the mass counts.
     const u32 there = settled((1u << ((total + THREADS - 1 - min(threadIdx.x, total + THREADS - 1)) / THREADS)) - 1u);
     u32 allowed = there;
@@ -119,9 +168,14 @@ __device__ __forceinline__ void choose_in_row(const Step& step, int b, const Row
     for (u32 k = 0; k < EACH; ++k) {
         if (!any(k)) continue;
         const bool counts = (counted >> k & 1u) != 0 && is_finite(key[k]);
-        low = fminf(low, counts ? key[k] : -never());
+        if (!Long) low = fminf(low, counts ? key[k] : -never());
         key[k] = counts ? key[k] : never();
         high = fmaxf(high, key[k]);
+    }
+    if (Long) {  // the best of so many groups of lanes that the width-th best of all is no less than the least of these
+        low = width <= THREADS ? high : never();
+#pragma unroll 1
+        for (u32 by = 1; 2 * by * ((width + WARPS - 1) / WARPS) <= 32; by *= 2) low = fmaxf(low, __shfl_xor_sync(EVERY_LANE, low, by));
     }
     high = warp_max(high);
     low = -warp_max(-low);
@@ -159,7 +213,7 @@ __device__ __forceinline__ void choose_in_row(const Step& step, int b, const Row
         for (u32 k = 0; k < EACH; ++k)
             if (!(allowed >> k & 1u)) key[k] = never();
     }
-    if (step.bonus != nullptr || step.nudge != nullptr) {
+    if (step.bonus != nullptr || step.nudge != nullptr || (Long && step.eligible != nullptr)) {
         high = never();
         low = -never();
 #pragma unroll
@@ -174,6 +228,7 @@ __device__ __forceinline__ void choose_in_row(const Step& step, int b, const Row
         low = extent.low;
     }
     const Scale scale(high, fmaxf(low, high - WIDEST_SCALE));
+    low = low > never() ? low : -3.402823466e38f;  // what is below is dead, or beaten by the width-th best
 
     // How many are in each interval, and the candidate's number among them. Nothing waits for one answer
     // before it asks for the next; the dead add nothing, each in a place of its own.
@@ -182,7 +237,7 @@ __device__ __forceinline__ void choose_in_row(const Step& step, int b, const Row
     for (u32 k = 0; k < EACH; ++k) {
         bin[k] = NOWHERE;
         if (!any(k)) continue;
-        const bool lives = key[k] > never();
+        const bool lives = key[k] >= low;
         const u32 interval = lives ? interval_of(scale, key[k]) : threadIdx.x;
         at[k] = atomicAdd(&begins[interval], lives ? 1u : 0u);
         if (lives) bin[k] = interval;
@@ -214,36 +269,42 @@ __device__ __forceinline__ void choose_in_row(const Step& step, int b, const Row
     __syncthreads();
 
     const u32 kept = min(alive, width);
-    const Ancestors ancestors = ancestors_of(step, b);
-    auto write = [&](u32 to, u64 number, const Lead& lead) {
-        const float chosen = key_of(number);
-        float score = chosen;  // without a nudge they are one
-        if (step.nudge != nullptr) score = score_of(step, beam_score, logit_of<T>(step, b, lead.token), mass, b, lead.token);
-        write_beam(step, b, to, 0, ancestors, static_cast<int>(lead.token), score, chosen, lead.row, lead.finished);
-    };
     if (*crowded != 0) {
         float* const keys = step.scratch + static_cast<i64>(b) * step.scratch_stride;
 #pragma unroll
         for (u32 k = 0; k < EACH; ++k)
             if (threadIdx.x + k * THREADS < total) keys[threadIdx.x + k * THREADS] = key[k];
         __syncthreads();
-        choose(chooser, gather(Keys{keys, total}, chooser, width), kept, [&](u32 to, u64 number) { write(to, number, lead_of(step, slot_of(number))); });
+        choose_crowded<T>(step, chooser, b, kept, beam_score, mass);
     } else {
         const u32 last_bin = *last, survivors = alive < width ? alive : *last_end;
 #pragma unroll
         for (u32 k = 0; k < EACH; ++k) at[k] += bin[k] <= last_bin ? begins[bin[k]] : 0u;
 #pragma unroll
         for (u32 k = 0; k < EACH; ++k)
-            if (bin[k] <= last_bin) chooser.sorted[at[k]] = rank_number(key[k], threadIdx.x + k * THREADS);
+            if (bin[k] <= last_bin) chooser.sorted[at[k]] = named(key[k], threadIdx.x + k * THREADS);
+        const Ancestors ancestors = ancestors_of(step, b);
         __syncthreads();
 #pragma unroll 1
         for (u32 i = threadIdx.x; i < survivors; i += THREADS) {
-            const u64 number = chooser.sorted[i];
-            const Lead lead = lead_of(step, slot_of(number));  // asked for before it counts
-            const u32 interval = interval_of(scale, key_of(number)), begin = begins[interval];
+            const u64 own = chooser.sorted[i];
+            const Lead lead = lead_of(step, slot_of(own));  // asked for before it counts
+            const float own_key = key_in(own);
+            const u32 interval = interval_of(scale, own_key), begin = begins[interval];
             const u32 end = interval + 1 < BINS ? begins[interval + 1] : alive;
-            const u32 to = begin + count_below(chooser.sorted, begin, end, number);
-            if (to < width) write(to, number, lead);
+            u32 to = begin;
+#pragma unroll 1
+            for (u32 from = begin; from < end; from += 4) {  // most intervals have no more
+                u64 other[4];
+#pragma unroll
+                for (u32 k = 0; k < 4; ++k) other[k] = chooser.sorted[min(from + k, end - 1)];
+#pragma unroll
+                for (u32 k = 0; k < 4; ++k) {
+                    const bool tied = (key_in(other[k]) == own_key) & (slot_of(other[k]) < slot_of(own));
+                    to += ((key_in(other[k]) > own_key) | tied) & (from + k < end);
+                }
+            }
+            if (to < width) write_choice<T>(step, b, to, own_key, lead, ancestors, beam_score, mass);
         }
     }
     write_padding(step, b, kept);

@@ -85,7 +85,8 @@ __device__ __forceinline__ void multiply_in_row(const Step& step) {
                 }
             }
             there = size <= 256;
-            const float product = sums_of<PRODUCTS>(sum);
+            float product = sums_of<PRODUCTS>(sum);
+            product = product == 0.0f ? -0.0f : product;  // zero is what whole_row takes for none yet
             constexpr u32 LANES = 32 / PRODUCTS;  // that have the same product
             const u32 which = lane / LANES, r = which / TOKENS, k = which % TOKENS;
             u32 own = token[0];
