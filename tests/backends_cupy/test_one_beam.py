@@ -143,6 +143,26 @@ def test_bias_bonus_and_nudge(backend, normalize):
         np.testing.assert_allclose(after.scores[b], scores[chosen], rtol=0, atol=3e-6)
 
 
+@pytest.mark.parametrize("normalize", ["catalog", "eligible", "all"])
+@pytest.mark.parametrize(("V", "width"), [(700, 90), (3000, 90), (3000, 600)])
+def test_candidates_that_targeting_allows(backend, normalize, V, width):
+    rng = np.random.default_rng(6)
+    tokens = np.flatnonzero(rng.random(V) < 0.9)
+    hidden = rng.standard_normal((1, 1, V)).astype(np.float32)
+    inputs = StepInputs(width, hidden=hidden, head=np.eye(V, dtype=np.float32))
+    allowed = (hidden[0, 0, tokens] < -0.5) & (rng.random(len(tokens)) < 0.7)  # none of the best
+    bits = np.packbits(allowed, bitorder="little")
+    words = np.zeros(-(-len(tokens) // 32), np.uint32)
+    words.view(np.uint8)[: len(bits)] = bits
+    call = backend._call(begin(backend, tokens, V, 1), inputs, normalize)
+    call.fields.update(eligible=backend._device.address(words), eligible_words=len(words))
+    after = call.run()
+    given = hidden[0, 0].astype(np.float64)
+    counted = {"all": given, "catalog": given[tokens], "eligible": given[tokens][allowed]}
+    mass = np.log(np.exp(counted[normalize]).sum())
+    check(after, 0, tokens, np.where(allowed, given[tokens] - mass, -np.inf), width)
+
+
 def test_beams_that_have_finished_or_are_not_there(backend):
     V, batch = 300, 3
     rng = np.random.default_rng(5)
