@@ -9,6 +9,7 @@ import pytest
 
 from beamsieve.index.build import make_table
 from beamsieve.interface import Search, StepInputs
+from beamsieve_backends.cupy_raw import one_beam
 
 
 def begin(backend, tokens, V, batch):
@@ -75,8 +76,11 @@ def test_alone_and_among_others(backend, monkeypatch, dtype, V, share, size, wid
     hidden, head = numbers(rng, (11, 1, size), dtype), numbers(rng, (V, size), dtype)
     names = launches_of(backend, monkeypatch)
     inputs = StepInputs(width, hidden=hidden, head=head)
+    monkeypatch.setattr(one_beam, "FETCHED_BYTES", 1 << 30)
     after = backend.step(begin(backend, tokens, V, 11), inputs, "catalog")
-    assert names == ["multiply_row", "choose_row"]
+    monkeypatch.setattr(one_beam, "FETCHED_BYTES", 0)
+    others = backend.step(begin(backend, tokens, V, 11), inputs, "catalog")
+    assert names == ["whole_row", "multiply_row", "choose_row"]
     for b in (0, 7, 10):
         logits = hidden[b, 0].astype(np.float64) @ head[tokens].astype(np.float64).T
         keys = logits - logits.max() - np.log(np.exp(logits - logits.max()).sum())
@@ -85,7 +89,7 @@ def test_alone_and_among_others(backend, monkeypatch, dtype, V, share, size, wid
         names.clear()
         alone = backend.step(begin(backend, tokens, V, 1), one, "catalog")
         assert names == ["whole_row"]
-        assert arrays_of(alone, 0) == arrays_of(after, b)
+        assert arrays_of(alone, 0) == arrays_of(after, b) == arrays_of(others, b)
 
 
 @pytest.mark.parametrize("kind", ["far", "banned", "coarse", "overflowing"])

@@ -20,6 +20,8 @@ TOKENS = 4
 """Tokens that a warp of multiply_row takes at a time."""
 TOGETHER = 8
 """Requests that it takes together."""
+FETCHED_BYTES = 4 << 20
+"""Up to so much of the head is rather fetched for each request than in a launch of its own."""
 
 
 def takes(table: DeviceTable, beams: int) -> bool:
@@ -36,32 +38,37 @@ def launch(call: StepCall) -> None:
     size = "true" if total > SHORT else "false"
     shared = chooser_bytes(call.fields["capacity"]) + WORDS_BYTES
     if call.inputs.hidden is not None and call.selective():
-        whole = batch == 1 and call.inputs.nudge is None
-        blocks = _products(call, batch, total, whole)
-        kind = arguments.CUDA_TYPES[str(call.inputs.hidden.dtype.name)]
-        values = arguments.structure(arguments.STEP, **call.fields)
-        if whole:
-            call.device.launch("whole_row", (blocks,), shared, values, kind, size)
+        if _multiply(call, batch, total, shared, size):
             return
-        call.device.launch("multiply_row", (blocks,), 0, values, kind)
         dtype = "float32"
     else:
         dtype = call.logits()
         if call.normalize == "all":
             call.masses(dtype)
-        values = arguments.structure(arguments.STEP, **call.fields)
-    kind = arguments.CUDA_TYPES[dtype]
-    call.device.launch("choose_row", (batch,), shared, values, kind, size)
+    values = arguments.structure(arguments.STEP, **call.fields)
+    call.device.launch("choose_row", (batch,), shared, values, arguments.CUDA_TYPES[dtype], size)
 
 
-def _products(call: StepCall, batch: int, total: int, whole: bool) -> int:
-    """Where products come from and go to; as many blocks as there are, or as there is work for."""
+def _multiply(call: StepCall, batch: int, total: int, shared: int, size: str) -> bool:
+    """whole_row, or multiply_row; whether it was the whole step. The numbers are the same."""
+    hidden = call.inputs.hidden
+    assert hidden is not None
     call.projection_fields()
-    count = batch * call.table.vocabulary
-    work = call.work
-    logits = work.zeros("awaited", count) if whole else work.take("logits", count, np.float32)
     processors, fours = call.device.multiprocessors, -(-total // TOKENS)
-    # A share of the requests to a warp, where there are warps enough: their sums are the same.
+    kind = arguments.CUDA_TYPES[str(hidden.dtype.name)]
+    count = batch * call.table.vocabulary
+    fetched = batch * total * int(hidden.shape[-1]) * hidden.dtype.itemsize
+    if call.inputs.nudge is None and (batch == 1 or fetched <= FETCHED_BYTES):
+        logits = call.device.address(call.work.zeros("awaited", count))
+        call.fields.update(logits=logits, request_parts=1)
+        values = arguments.structure(arguments.STEP, **call.fields)
+        blocks = max(1, min(processors // batch, fours))
+        call.device.launch("whole_row", (blocks, batch), shared, values, kind, size)
+        return True
+    # A share of the requests to a warp, where there are warps enough.
     parts = max(1, min(-(-batch // TOGETHER), processors * WARPS // fours))
-    call.fields.update(logits=call.device.address(logits), requests=batch, request_parts=parts)
-    return int(min(processors, fours * parts))
+    logits = call.device.address(call.work.take("logits", count, np.float32))
+    call.fields.update(logits=logits, requests=batch, request_parts=parts)
+    values = arguments.structure(arguments.STEP, **call.fields)
+    call.device.launch("multiply_row", (min(processors, fours * parts),), 0, values, kind)
+    return False

@@ -10,5 +10,5 @@
 
 template <class T>
 __global__ void __launch_bounds__(THREADS, 1) multiply_row(const __grid_constant__ Step step) {
-    multiply_in_row<T, true>(step);
+    multiply_in_row<T, true>(step, 0, step.requests);
 }

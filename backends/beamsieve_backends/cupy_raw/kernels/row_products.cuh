@@ -25,12 +25,11 @@ template <int Left, int By = 16> __device__ __forceinline__ float sums_of(float*
 // The grid's warps take four tokens at a time, their rows of the head read once for all requests of a part, of
 // which eight are taken together (`Several`) or the only one.
 template <class T, bool Several>
-__device__ __forceinline__ void multiply_in_row(const Step& step) {
+__device__ __forceinline__ void multiply_in_row(const Step& step, int from_request, int requests) {
     constexpr int TOGETHER = Several ? 8 : 1, PRODUCTS = TOGETHER * TOKENS;
     constexpr int AHEAD = Several ? 4 : 1;  // as many states as fit in registers
     const u32 total = static_cast<u32>(step.single), size = static_cast<u32>(step.hidden_size), lane = lane_id();
     const u32 fours = (total + TOKENS - 1) / TOKENS, parts = static_cast<u32>(step.request_parts);
-    const int requests = step.requests;
     const T* const hidden = static_cast<const T*>(step.hidden);
     const T* const head = static_cast<const T*>(step.head);
     float* const logits = static_cast<float*>(const_cast<void*>(step.logits));
@@ -46,7 +45,7 @@ __device__ __forceinline__ void multiply_in_row(const Step& step) {
         Eight<T> right[TOKENS];
         bool there = false;  // whether `right` holds the rows whole
 #pragma unroll 1
-        for (int b = static_cast<int>(part) * TOGETHER; b < requests; b += static_cast<int>(parts) * TOGETHER) {
+        for (int b = from_request + static_cast<int>(part) * TOGETHER; b < requests; b += static_cast<int>(parts) * TOGETHER) {
             // Of requests that are not there the last one's is taken.
             auto state = [&](int r) { return hidden + static_cast<u64>(min(b + r, requests - 1)) * size; };
             float sum[PRODUCTS];
