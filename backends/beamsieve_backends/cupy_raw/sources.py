@@ -25,7 +25,10 @@ OWN = {
     "multiply_tiles": ("words.cuh", "sixteens.cuh", "tile_sums.cuh", "wgmma.cuh"),
     "key_tiles": ("sixteens.cuh",),
     "reopen_tiles": ("opened.cuh", "sixteens.cuh", "pieces.cuh"),
-    "score_rows": ("one_row.cuh", "rows.cuh"),
+    "score_rows": ("rows.cuh", "eight.cuh"),
+    "multiply_row": ("eight.cuh", "one_beam.cuh", "row_products.cuh"),
+    "choose_row": ("one_beam.cuh", "row_choice.cuh"),
+    "whole_row": ("eight.cuh", "one_beam.cuh", "row_products.cuh", "row_choice.cuh"),
 }
 """What some kernels need besides."""
 

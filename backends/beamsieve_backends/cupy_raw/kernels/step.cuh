@@ -66,6 +66,8 @@ struct Step {
     int warps_per_beam;  // score_tiles: 1, or as many as parts
     int single;          // entries of a table of one row, else 0
     int staged;          // score_rows: numbers of the workspace that fit in shared memory
+    int requests;        // multiply_row: B
+    int request_parts;   // multiply_row: into how many parts they are dealt
 };
 
 __device__ __forceinline__ bool is_listed(const Step& step) { return step.table.bitmap == nullptr; }
