@@ -18,7 +18,7 @@ PLACES = 4096
 MOST_WIDTH, MOST_BEAMS = 1024, 1024
 """Of a request. Twice the width, 12 bytes each, must fit where opened tiles were."""
 AT_ONCE = 2048
-"""Tiles that a block looks at in one turn, as in ``kernels/opened.cuh``."""
+"""Tiles that a block looks at in one turn, KEYS_AT_ONCE in ``kernels/opened.cuh``."""
 SEEN_BYTES, OPENED_BYTES = 32, 48
 """What is known of a beam and of an opened tile, of which up to THREADS are looked into at once."""
 THREADS = 32 * WARPS

@@ -8,7 +8,7 @@
 // the request's list; a block alone chooses at once.
 // Workspace: what score_tiles left, and `lists` [B, list_capacity], room for `capacity` of every block.
 
-constexpr u32 ROOM = 4 * AT_ONCE;
+constexpr u32 ROOM = 4 * KEYS_AT_ONCE;
 
 template <class T>
 __global__ void __launch_bounds__(THREADS, 2) open_tiles(const __grid_constant__ Step step) {
@@ -40,11 +40,11 @@ __global__ void __launch_bounds__(THREADS, 2) open_tiles(const __grid_constant__
     const bool lists = is_listed(step);
     const auto emit = [&](u32 place, u64 number) {
         const u32 slot = slot_of(number);
-        const int parent = slot >> PLACE_BITS;
+        const int parent = slot >> POSITION_BITS;
         const i64 beam = static_cast<i64>(b) * step.beams + parent;
         const Seen seen = seen_of(step, beam);
         const i64 begin = lists ? seen.base : known_starts ? starts[parent] : start_of(step.table.starts, seen.base);
-        const Made made = made_of(step, beam, parent, slot & PLACE, seen.base, begin, seen.size == 0);
+        const Made made = made_of(step, beam, parent, slot & POSITION, seen.base, begin, seen.size == 0);
         const float key = key_of(number);
         float score = key;  // without a nudge they are one
         if (step.nudge != nullptr && made.token >= 0) score = token_score<T>(step, beam, made.token, seen.mass, seen.score);

@@ -1,9 +1,9 @@
 // Tiles whose best keys are known: which of them a block opens, what it finds in there, and what becomes of it.
 
-constexpr u32 AHEAD = 4;  // keys that a thread asks for at once
-constexpr u32 AT_ONCE = AHEAD * THREADS;
-constexpr int PLACE_BITS = 20;  // of a candidate's slot: its beam above, its position below (V <= 2^20)
-constexpr u32 PLACE = (1u << PLACE_BITS) - 1u;
+constexpr u32 KEYS_AHEAD = 4;  // keys that a thread asks for at once
+constexpr u32 KEYS_AT_ONCE = KEYS_AHEAD * THREADS;
+constexpr int POSITION_BITS = 20;  // of a candidate's slot: its beam above, its position below (V <= 2^20)
+constexpr u32 POSITION = (1u << POSITION_BITS) - 1u;
 
 // The binary logarithm of a power of two that the tiles of a beam do not exceed.
 __device__ __forceinline__ int tile_bits(const Step& step) { return 32 - __clz(step.tiles - 1); }
@@ -15,34 +15,34 @@ struct Share {
     const float* best;  // of each tile
     u32 tiles;
     u32* numbers;       // [room], in shared memory: of opened tiles in the request
-    u32 room;           // a multiple of AT_ONCE
+    u32 room;           // a multiple of KEYS_AT_ONCE
     u32* counter;
 
     __device__ __forceinline__ u32 blocks() const { return Near ? 1 : gridDim.x; }
     __device__ __forceinline__ u32 tile_of(u32 i) const { return Near ? i : ((i >> 3) * gridDim.x + blockIdx.x) * 8 + (i & 7); }
-    __device__ __forceinline__ void ask(u32 from, float (&key)[AHEAD]) const {
+    __device__ __forceinline__ void ask(u32 from, float (&key)[KEYS_AHEAD]) const {
 #pragma unroll
-        for (u32 k = 0; k < AHEAD; ++k) {
+        for (u32 k = 0; k < KEYS_AHEAD; ++k) {
             const u32 tile = tile_of(from + k * THREADS + threadIdx.x);
             key[k] = tile >= tiles ? never() : Near ? best[tile] : __ldcg(best + tile);
         }
     }
 
     // Calls look(numbers, count) in the whole block for up to THREADS tiles that the bound opens at a time. The
-    // keys of the first AT_ONCE are asked for already.
-    template <class Look> __device__ __forceinline__ void each(const Bound& bound, const float (&first)[AHEAD], Look look) const {
-        float key[AHEAD];
+    // keys of the first KEYS_AT_ONCE are asked for already.
+    template <class Look> __device__ __forceinline__ void each(const Bound& bound, const float (&first)[KEYS_AHEAD], Look look) const {
+        float key[KEYS_AHEAD];
 #pragma unroll
-        for (u32 k = 0; k < AHEAD; ++k) key[k] = first[k];
+        for (u32 k = 0; k < KEYS_AHEAD; ++k) key[k] = first[k];
 #pragma unroll 1
         for (u32 turn = 0; turn * blocks() < tiles; turn += room) {
             if (threadIdx.x == 0) *counter = 0;
             __syncthreads();
 #pragma unroll 1
-            for (u32 from = turn; from < turn + room && from * blocks() < tiles; from += AT_ONCE) {
+            for (u32 from = turn; from < turn + room && from * blocks() < tiles; from += KEYS_AT_ONCE) {
                 if (from > 0) ask(from, key);
 #pragma unroll
-                for (u32 k = 0; k < AHEAD; ++k)
+                for (u32 k = 0; k < KEYS_AHEAD; ++k)
                     if (bound.open(key[k])) numbers[atomicAdd(counter, 1u)] = tile_of(from + k * THREADS + threadIdx.x);
             }
             __syncthreads();
@@ -94,7 +94,7 @@ struct OpenedTiles {
     Opened* opened;    // [THREADS], in shared memory
     const Seen* seen;  // [M], likewise, or of the block's own beams, or null
     Bound bound;
-    float first[AHEAD];
+    float first[KEYS_AHEAD];
 
     // Calls f(there, number) for the candidates, in all lanes of a warp together.
     template <class F> __device__ __forceinline__ void each(F f) const {
@@ -115,7 +115,7 @@ struct OpenedTiles {
         own.score = known.score;
         own.place = (tile - (Near ? at << tile_bits(step) : at * step.tiles)) * step.tile;
         own.left = known.size - min(known.size, own.place);
-        own.slot = m << PLACE_BITS | own.place;
+        own.slot = m << POSITION_BITS | own.place;
         return own;
     }
 

@@ -17,7 +17,7 @@ __global__ void __launch_bounds__(THREADS, 2) pool_tiles(const __grid_constant__
     Pool pool = make_pool(carver, gridDim.x, step.list_capacity, step.capacity, width);
     cluster_begin();
     Seen* const seen = carver.take<Seen>(beams);
-    u32* const numbers = carver.take<u32>(AT_ONCE);
+    u32* const numbers = carver.take<u32>(KEYS_AT_ONCE);
     Opened* const opened = carver.take<Opened>(THREADS);
     const bool known = !is_listed(step) && beams <= THREADS;
     i64* const begins = reinterpret_cast<i64*>(numbers);  // [M] where known, when all tiles have been looked into
@@ -28,10 +28,10 @@ __global__ void __launch_bounds__(THREADS, 2) pool_tiles(const __grid_constant__
     // All asked for at once.
     const u32 groups = beams * step.parts * groups_of_part(step);
     const float* const bests = step.groups + static_cast<i64>(b) * groups;
-    float first[AHEAD];
+    float first[KEYS_AHEAD];
 #pragma unroll
-    for (u32 k = 0; k < AHEAD; ++k) first[k] = k * THREADS + threadIdx.x < groups ? __ldcg(bests + k * THREADS + threadIdx.x) : never();
-    const Share<false> share{step.scratch + b * step.scratch_stride, beams * step.tiles, numbers, AT_ONCE, pool.count + 1};
+    for (u32 k = 0; k < KEYS_AHEAD; ++k) first[k] = k * THREADS + threadIdx.x < groups ? __ldcg(bests + k * THREADS + threadIdx.x) : never();
+    const Share<false> share{step.scratch + b * step.scratch_stride, beams * step.tiles, numbers, KEYS_AT_ONCE, pool.count + 1};
     OpenedTiles<T, 2, false, false> source{step, b, share, opened, seen, Bound(), {}};
     share.ask(0, source.first);
     const float most = __ldcg(&step.seen[first_beam].score);
@@ -46,7 +46,7 @@ __global__ void __launch_bounds__(THREADS, 2) pool_tiles(const __grid_constant__
     beginning.ask_sample(step.table.starts);
     source.bound = bound_below(
         most, first, groups, width, histogram, pool.words, [&](u32 i) { return __ldcg(bests + i); },
-        [&] { return bound_of(bests, groups, width, numbers, AT_ONCE, histogram, pool.words); }
+        [&] { return bound_of(bests, groups, width, numbers, KEYS_AT_ONCE, histogram, pool.words); }
     );
     beginning.ask_words(step.table.starts);
     const u32 own = gather_own(source, pool, Chooser{pool.own, nullptr, pool.capacity, histogram, pool.words}, width);
@@ -56,9 +56,9 @@ __global__ void __launch_bounds__(THREADS, 2) pool_tiles(const __grid_constant__
 
     write_best(step, b, pool, own, [&](u64 number) {
         const u32 slot = slot_of(number);
-        const int parent = slot >> PLACE_BITS;
+        const int parent = slot >> POSITION_BITS;
         const Seen& of = seen[parent];
         const i64 begin = is_listed(step) ? of.base : known ? begins[parent] : start_of(step.table.starts, of.base);
-        return made_of(step, first_beam + parent, parent, slot & PLACE, of.base, begin, of.size == 0);
+        return made_of(step, first_beam + parent, parent, slot & POSITION, of.base, begin, of.size == 0);
     });
 }

@@ -22,27 +22,27 @@ struct Beginning {
     __device__ __forceinline__ i64 place(const Starts& starts) const { return sampled(starts) ? start_in(starts, row, sample, found) : sample; }
 };
 
-// The bound of `count` keys in intervals below `most`, which no key exceeds; each thread knows the first AHEAD of
+// The bound of `count` keys in intervals below `most`, which no key exceeds; each thread knows the first KEYS_AHEAD of
 // its own, key_at(i) tells the others. Where the width-th best is in none of them, `exact()`. `cleared` is a
 // histogram of zeros; a barrier has passed.
 template <class At, class Exact>
-__device__ __forceinline__ Bound bound_below(float most, const float (&first)[AHEAD], u32 count, u32 width, u32* cleared, u32* words, At key_at, Exact exact) {
+__device__ __forceinline__ Bound bound_below(float most, const float (&first)[KEYS_AHEAD], u32 count, u32 width, u32* cleared, u32* words, At key_at, Exact exact) {
     if (!is_finite(most)) return exact();
     Bound bound;
     bound.scale.high = most + 1.0f / PER_KEY;
     bound.scale.per_key = PER_KEY;
-    float key[AHEAD];
+    float key[KEYS_AHEAD];
 #pragma unroll
-    for (u32 k = 0; k < AHEAD; ++k) key[k] = first[k];
+    for (u32 k = 0; k < KEYS_AHEAD; ++k) key[k] = first[k];
 #pragma unroll 1
     for (u32 base = 0;;) {
 #pragma unroll
-        for (u32 k = 0; k < AHEAD; ++k)
+        for (u32 k = 0; k < KEYS_AHEAD; ++k)
             if (key[k] > never()) atomicAdd(&cleared[bound.scale.bin_of(key[k])], 1u);
-        base += AT_ONCE;
+        base += KEYS_AT_ONCE;
         if (base >= count) break;
 #pragma unroll
-        for (u32 k = 0; k < AHEAD; ++k) {
+        for (u32 k = 0; k < KEYS_AHEAD; ++k) {
             const u32 i = base + k * THREADS + threadIdx.x;
             key[k] = i < count ? key_at(i) : never();
         }

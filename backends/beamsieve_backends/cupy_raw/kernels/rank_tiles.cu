@@ -19,7 +19,7 @@ __global__ void __launch_bounds__(THREADS, 1) rank_tiles(const __grid_constant__
     Pool pool = make_pool(carver, blocks, step.list_capacity, step.capacity, width);
     cluster_begin();
     Opened* const opened = carver.take<Opened>(THREADS);
-    u32* const numbers = carver.take<u32>(AT_ONCE);
+    u32* const numbers = carver.take<u32>(KEYS_AT_ONCE);
     u32* const histogram = carver.take<u32>(BINS);
     Seen* const seen = carver.take<Seen>(most_held);
     i64* const begins = carver.take<i64>(most_held);
@@ -59,18 +59,18 @@ __global__ void __launch_bounds__(THREADS, 1) rank_tiles(const __grid_constant__
     u64* const pairs = reinterpret_cast<u64*>(own_groups);
     for (u32 i = (warp_id() >> bit_of(blocks)) * 32 + lane_id(); i < of_block / 2; i += THREADS >> bit_of(blocks)) send(pairs + i, pairs[i], pool.box + 1, rank);
     if (threadIdx.x < blocks) announce(pool.box + 1, threadIdx.x, 4 * of_block);
-    const Share<true> mine{bests, held << row_bits, numbers, AT_ONCE, pool.count + 1};
+    const Share<true> mine{bests, held << row_bits, numbers, KEYS_AT_ONCE, pool.count + 1};
     OpenedTiles<T, 2, false, true> source{step, b, mine, opened, seen, Bound(), {}};
     mine.ask(0, source.first);
     await_mail(pool.box + 1);
 
     const u32 all = blocks * of_block;
-    float first[AHEAD];
+    float first[KEYS_AHEAD];
 #pragma unroll
-    for (u32 k = 0; k < AHEAD; ++k) first[k] = k * THREADS + threadIdx.x < all ? groups[k * THREADS + threadIdx.x] : never();
+    for (u32 k = 0; k < KEYS_AHEAD; ++k) first[k] = k * THREADS + threadIdx.x < all ? groups[k * THREADS + threadIdx.x] : never();
     source.bound = bound_below(
         most, first, all, width, histogram, pool.words, [&](u32 i) { return groups[i]; },
-        [&] { return bound_of(groups, all, width, numbers, AT_ONCE, histogram, pool.words); }
+        [&] { return bound_of(groups, all, width, numbers, KEYS_AT_ONCE, histogram, pool.words); }
     );
     beginning.ask_words(step.table.starts);
     const u32 own = gather_own(source, pool, Chooser{pool.own, nullptr, pool.capacity, histogram, pool.words}, width);
@@ -78,9 +78,9 @@ __global__ void __launch_bounds__(THREADS, 1) rank_tiles(const __grid_constant__
     __syncthreads();
 
     write_best(step, b, pool, own, [&](u64 number) {
-        const u32 slot = slot_of(number), at = slot >> (PLACE_BITS + bit_of(blocks));
-        const int parent = slot >> PLACE_BITS;
+        const u32 slot = slot_of(number), at = slot >> (POSITION_BITS + bit_of(blocks));
+        const int parent = slot >> POSITION_BITS;
         const Seen& of = seen[at];
-        return made_of(step, first_beam + parent, parent, slot & PLACE, of.base, is_listed(step) ? of.base : begins[at], of.size == 0);
+        return made_of(step, first_beam + parent, parent, slot & POSITION, of.base, is_listed(step) ? of.base : begins[at], of.size == 0);
     });
 }

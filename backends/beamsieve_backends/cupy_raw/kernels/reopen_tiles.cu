@@ -10,7 +10,7 @@
 // every opened tile lists its best, so that they never become too few. A candidate's numbers depend on its
 // own beam and token alone. Grid and workspace as open_tiles.
 
-constexpr u32 ROOM = 4 * AT_ONCE;
+constexpr u32 ROOM = 4 * KEYS_AT_ONCE;
 
 // What is known of a tile that is opened.
 struct Sixteened {
@@ -29,7 +29,7 @@ struct ReopenTiles {
     Bound bound;
     Share<false> share;
     Sixteened* opened;  // [THREADS], in shared memory
-    float first[AHEAD];
+    float first[KEYS_AHEAD];
 
     // Calls f(there, number) for the candidates, in all lanes of a warp together.
     template <class F> __device__ __forceinline__ void each(F f) const {
@@ -71,7 +71,7 @@ struct ReopenTiles {
     // PIECE candidates of a tile at a time.
     template <class F> __device__ __forceinline__ void visit(const Sixteened& tile, F f) const {
         const Step& step = in.step;
-        const u32 first = tile.beam << PLACE_BITS | tile.place;  // its first slot
+        const u32 first = tile.beam << POSITION_BITS | tile.place;  // its first slot
         if (tile.whole) {
             f(lane_id() == 0, rank_number(or_dead(tile.score), first));
             return;
@@ -136,11 +136,11 @@ __global__ void __launch_bounds__(THREADS, 1) reopen_tiles(const __grid_constant
 
     const auto emit = [&](u32 place, u64 number) {
         const u32 slot = slot_of(number);
-        const int parent = slot >> PLACE_BITS;
+        const int parent = slot >> POSITION_BITS;
         const i64 beam = static_cast<i64>(b) * step.beams + parent;
         const bool finished = step.in_finished[beam];
         const i64 row = finished ? 0 : step.in_rows[beam];
-        const Made made = made_of(step, beam, parent, slot & PLACE, row, start_of(step.table.starts, row), finished);
+        const Made made = made_of(step, beam, parent, slot & POSITION, row, start_of(step.table.starts, row), finished);
         const float key = key_of(number);
         write_beam(step, b, place, parent, made.ancestors, made.token, key, key, made.row, made.finished);
     };
