@@ -20,7 +20,7 @@ TOKENS = 4
 """Tokens that a warp of multiply_row takes at a time."""
 TOGETHER = 8
 """Requests that it takes together."""
-FETCHED_BYTES = 4 << 20
+FETCHED_BYTES = 8 << 20
 """Up to so much of the head is rather fetched for each request than in a launch of its own."""
 
 
@@ -58,9 +58,11 @@ def _multiply(call: StepCall, batch: int, total: int, shared: int, size: str) ->
     kind = arguments.CUDA_TYPES[str(hidden.dtype.name)]
     count = batch * call.table.vocabulary
     fetched = batch * total * int(hidden.shape[-1]) * hidden.dtype.itemsize
-    if call.inputs.nudge is None and (batch == 1 or fetched <= FETCHED_BYTES):
-        logits = call.device.address(call.work.zeros("awaited", count))
-        call.fields.update(logits=logits, request_parts=1)
+    short = total <= SHORT
+    if call.inputs.nudge is None and (batch == 1 or (short and fetched <= FETCHED_BYTES)):
+        work = call.work
+        logits = work.zeros("awaited", count) if short else work.take("logits", count, np.float32)
+        call.fields.update(logits=call.device.address(logits), request_parts=1)
         values = arguments.structure(arguments.STEP, **call.fields)
         blocks = max(1, min(processors // batch, fours))
         call.device.launch("whole_row", (blocks, batch), shared, values, kind, size)

@@ -50,7 +50,9 @@ __device__ __forceinline__ RowBeam beam_on_row(const Step& step, int b) {
 __device__ __forceinline__ u64 named(float key, u32 slot) { return static_cast<u64>(static_cast<u32>(__float_as_int(key))) << 32 | slot; }
 __device__ __forceinline__ float key_in(u64 named) { return __int_as_float(static_cast<int>(named >> 32)); }
 
-// A number that another block may be about to write.
+// A logit that this kernel may have written; one that another block may be about to write.
+__device__ __forceinline__ float fresh(const float* from) { return __ldcg(from); }
+template <class T> __device__ __forceinline__ T fresh(const T* from) { return *from; }
 __device__ __forceinline__ float shared_number(const float* from) {
 #ifdef __CUDA_ARCH__
     float x;
@@ -118,7 +120,7 @@ __device__ __forceinline__ void choose_in_row(const Step& step, int b, const Row
     } else {
 #pragma unroll
         for (u32 k = 0; k < EACH; ++k)
-            if (any(k)) given[k] = static_cast<const T*>(step.logits)[first + token[k]];
+            if (any(k)) given[k] = fresh(static_cast<const T*>(step.logits) + first + token[k]);
     }
     // Bits, one for each: which candidates there are, which targeting allows, which the mass counts.
     const u32 there = settled((1u << ((total + THREADS - 1 - min(threadIdx.x, total + THREADS - 1)) / THREADS)) - 1u);
