@@ -9,41 +9,12 @@ constexpr u32 FULL_INTERVAL = 128;      // candidates in one interval from which
 constexpr float WIDEST_SCALE = 64.0f;   // keys this much below the best share the last interval
 constexpr u32 NOWHERE = 0xffffffffu;
 
-// Where a chosen candidate leads.
-struct Lead {
-    u32 token;
-    i64 row;
-    u8 finished;
-};
-__device__ __forceinline__ Lead lead_of(const Step& step, u32 slot) {
-    Lead lead;
-    lead.token = token_in_row(step, slot);
-    lead.row = settle(step, slot, lead.finished);
-    return lead;
-}
-
 // Intervals are counted from the best key downwards, as `Scale` has them, to the nearest rather than to the
 // one below: a sum with 2^23 leaves the number in the lowest bits, where a conversion would wait its turn.
 __device__ __forceinline__ u32 interval_of(const Scale& scale, float key) {
     constexpr float INTEGERS = 8388608.0f;
     const float sum = fminf(fmaf(scale.high - key, scale.per_key, INTEGERS), INTEGERS + static_cast<float>(BINS - 1));
     return static_cast<u32>(__float_as_int(sum)) & (BINS - 1);
-}
-
-// What is known of the beam, asked for ahead of its use.
-struct RowBeam {
-    i64 count;
-    float2 mass;
-    float score;
-    bool finished;
-};
-__device__ __forceinline__ RowBeam beam_on_row(const Step& step, int b) {
-    RowBeam beam;
-    beam.count = step.in_count[b];
-    beam.mass = step.mass != nullptr ? step.mass[b] : make_float2(0.0f, 0.0f);
-    beam.score = step.in_scores[b];
-    beam.finished = step.in_finished[b];
-    return beam;
 }
 
 // A key above its slot, as they are: few are ever compared.
