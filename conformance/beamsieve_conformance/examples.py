@@ -36,13 +36,13 @@ def of_step(
     extra = [name for name in ("bias", "bonus", "nudge") if getattr(inputs, name) is not None]
     real = int(before.count[b])
     lines = [
-        f"{len(sids)} semantic IDs: {shortened(sids)}; codebooks {codebooks}",
+        f"{len(sids)} semantic IDs, codebooks {codebooks}: {shortened(sids)}",
         f"step {before.step + 1} of {trie.length}, request {b} of {before.batch}: width {width}, "
         f"normalize={normalize!r}, {' + '.join([says, *extra])} in {inputs.dtype}",
         *(_beam(trie, before, inputs, permits, b, m) for m in range(min(real, BEAMS))),
     ]
-    if real > BEAMS:
-        lines.append(f"… {real} beams in all")
+    if not 0 < real <= BEAMS:
+        lines.append(f"{'… ' if real else ''}{real or 'no'} beams in all")
     return Example((len(sids), real, width, before.step), lines)
 
 

@@ -10,11 +10,12 @@ from __future__ import annotations
 import re
 import sys
 from collections.abc import Callable, Collection, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
+from hypothesis.errors import Flaky
 
 from beamsieve_conformance.difference import DifferenceError, example_of
 from beamsieve_conformance.outcome import short_name
@@ -23,6 +24,7 @@ from beamsieve_conformance.rules import RULES, Rule
 HERE = Path(__file__).parent
 FACTS = "beamsieve"
 """The attribute of a test's report that carries what :func:`facts_of` found."""
+VARIES = "a case fails, and passes when it is tried again"
 KEYWORD = re.compile(r"[\w:+\-.\[\]\\/]+")
 """What pytest's ``-k`` takes for one word."""
 
@@ -140,6 +142,12 @@ def facts_of(
         package: the backend's module, whose own code the place is looked for in.
         compared: the two sides of the test's own last comparison, found and wanted.
     """
+    if isinstance(error, Flaky):
+        causes: Sequence[BaseException] = getattr(error, "exceptions", ())
+        if not causes:
+            return Failure(test, "test_batch", VARIES, message=str(error))
+        facts = facts_of(causes[0], trace, test, package, compared)
+        return replace(facts, rule="test_batch", error=VARIES)
     module = test.partition(".py")[0]
     example = example_of(error)
     known: dict[str, Any] = {}

@@ -23,6 +23,8 @@ from beamsieve_conformance import deviations, failures, features, records, repor
 from beamsieve_conformance.outcome import Run, short_name
 from beamsieve_conformance.subject import NotDeclared, Subject
 
+NAMES_OF_FAILURES = "fE"
+"""What pytest lists in its short summary unless ``-r`` is given."""
 SUITE = Path(__file__).parent / "suite"
 
 
@@ -37,7 +39,9 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     group.addoption("--quick", action="store_true", help="fewer examples, and no slow tests")
     group.addoption("--examples", type=int, metavar="N", help="random cases per property")
     group.addoption("--record", type=Path, metavar="FILE", help="write the outcome to FILE")
-    group.addoption("--failures", type=Path, metavar="FILE", help="write all failures to FILE")
+    group.addoption(
+        "--causes", type=Path, metavar="FILE", help="write all failures, by cause, to FILE"
+    )
     group.addoption("--deviations", type=Path, metavar="FILE", help="known deviations (TOML)")
 
 
@@ -263,13 +267,14 @@ def pytest_terminal_summary(
     ended = [*terminalreporter.getreports("failed"), *terminalreporter.getreports("error")]
     tests = [one for one in ended if isinstance(one, pytest.TestReport)]
     groups = failures.grouped([failures.of_report(one) for one in tests])
-    is_full = config.getoption("verbose") > 0
+    is_full = config.get_verbosity() > 0
     if len(tests) == len(ended) and not is_full:
         if config.option.tbstyle == "auto":
             config.option.tbstyle = "no"
-        terminalreporter.reportchars = ""
+        if config.option.reportchars == NAMES_OF_FAILURES:
+            terminalreporter.reportchars = terminalreporter.reportchars.strip("fE")
     yield
-    path = config.getoption("failures")
+    path = config.getoption("causes")
     if path is not None:
         path.write_text(json.dumps(report.as_json(run, groups), indent=2) + "\n", encoding="utf-8")
     if not run.outcomes and not groups:

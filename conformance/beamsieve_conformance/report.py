@@ -12,11 +12,11 @@ from beamsieve_conformance.failures import Group, keyword
 from beamsieve_conformance.outcome import OUTCOMES, Run
 
 WIDTH = 100
-LINES = 70
-"""Lines after which further causes get one line each."""
-BRIEF = 12
+LINES = 50
+"""Lines after which further causes are named with some of their tests, and no more."""
+BRIEF = 8
 """How many of those there may be."""
-NAMES = 9
+NAMES = 7
 """How many lines the names of a cause's tests may take."""
 INDENT = 12
 
@@ -65,7 +65,7 @@ def by_capability(run: Run) -> Iterator[str]:
 
 
 def by_cause(run: Run, groups: Sequence[Group], full: bool) -> Iterator[str]:
-    """Each cause with its smallest example; the last ones in a line each, unless ``full``."""
+    """Each cause with its smallest example; only the first ones, unless ``full``."""
     lines = brief = 0
     for number, group in enumerate(groups, start=1):
         tests = group.tests()
@@ -77,7 +77,8 @@ def by_cause(run: Run, groups: Sequence[Group], full: bool) -> Iterator[str]:
             yield from block
         elif brief < BRIEF:
             brief += 1
-            yield textwrap.shorten(f"{heading}: {_folded(tests)}", WIDTH)
+            yield heading
+            yield from _field("tests", _folded(tests), 1, f"({many})")
         else:
             rest = sum(len(group.tests()) for group in groups[number - 1 :])
             yield f"FAILED, {len(groups) - number + 1} more causes, {rest} tests"
@@ -96,7 +97,7 @@ def _block(run: Run, group: Group, full: bool) -> Iterator[str]:
         ("expected", failure.expected),
         ("got", failure.got),
         ("hint", failure.hint),
-        ("said", "" if failure.check == "" else failure.message),
+        ("said", failure.message if failure.check or not failure.got else ""),
         ("example", failure.test),
         *(("", line) for line in failure.example),
         ("where", failure.place),

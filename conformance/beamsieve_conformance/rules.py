@@ -133,8 +133,8 @@ RULES = {
     ),
     "test_beams": Rule(
         "beams begin, end or go on wrongly",
-        "Each request has M places for beams, filled from the front, best beam first; ``count`` "
-        "says how many are filled.",
+        "Each request has M places, filled from the front, best beam first; ``count`` says how "
+        "many are filled.",
         BEAMS,
         "What a beam carries",
     ),
@@ -204,7 +204,7 @@ RULES = {
     ),
     "test_tables": Rule(
         "tables are read wrongly",
-        "the position of an entry in table t *is* its child's row in table t + 1.",
+        "so the position of an entry in table t *is* its child's row in table t + 1",
         TRIE,
         "The catalog as a trie",
     ),

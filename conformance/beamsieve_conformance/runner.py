@@ -26,7 +26,7 @@ def run(
     examples: int | None = None,
     processes: int = 1,
     verbose: bool = False,
-    failures: str | Path | None = None,
+    causes: str | Path | None = None,
     tests: Sequence[str] = (),
     options: Sequence[str] = (),
 ) -> int:
@@ -42,7 +42,7 @@ def run(
         examples: random cases per property.
         processes: how many share the tests (pytest-xdist); 1 runs them here.
         verbose: print every test, every traceback and every cause in full.
-        failures: where to write all that is known of every failure, by cause (JSON).
+        causes: where to write all that is known of every failure, by cause (JSON).
         tests: run only these, as "module.py" or "module.py::function".
         options: further options of pytest.
 
@@ -74,7 +74,7 @@ def run(
         ("-k", keyword),
         ("--device", device),
         ("--record", record),
-        ("--failures", failures),
+        ("--causes", causes),
         ("--deviations", deviations),
         ("--examples", examples),
     ):

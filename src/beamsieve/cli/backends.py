@@ -122,12 +122,12 @@ def conformance(
     if not json:
         raise typer.Exit(suite(record=record))
     with tempfile.TemporaryDirectory() as folder:
-        outcome, failures = record or Path(folder) / "outcome.json", Path(folder) / "failures.json"
+        outcome, causes = record or Path(folder) / "outcome.json", Path(folder) / "causes.json"
         with redirect_stdout(sys.stderr):
-            code = suite(record=outcome, failures=failures)
+            code = suite(record=outcome, causes=causes)
         if code != BAD_ARGUMENTS:
             name = BackendSpec.parse(backend).name
             result = loads(outcome.read_text(encoding="utf-8"))["runs"][name]
-            causes = loads(failures.read_text(encoding="utf-8"))
-            print_json({"backend": backend, "conforms": code == 0} | result | {"failures": causes})
+            found = {"causes": loads(causes.read_text(encoding="utf-8"))}
+            print_json({"backend": backend, "conforms": code == 0} | result | found)
     raise typer.Exit(code)
