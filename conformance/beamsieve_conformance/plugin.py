@@ -245,7 +245,7 @@ def pytest_sessionfinish(session: pytest.Session, exitstatus: int) -> None:
     if (run.unmatched or run.lost) and exitstatus == pytest.ExitCode.OK:
         session.exitstatus = pytest.ExitCode.TESTS_FAILED
     path = session.config.getoption("record")
-    if path is not None and run.outcomes:
+    if path is not None and (run.outcomes or run.lost):
         counts = Counter(run.outcomes.values())
         counts["failed"] += len(run.unmatched) + len(run.lost)
         records.write(
@@ -277,11 +277,10 @@ def pytest_terminal_summary(
     path = config.getoption("causes")
     if path is not None:
         path.write_text(json.dumps(report.as_json(run, groups), indent=2) + "\n", encoding="utf-8")
-    if not run.outcomes and not groups:
-        return
-    terminalreporter.section("by capability")
-    for line in report.by_capability(run):
-        terminalreporter.write_line(line)
+    if run.outcomes:
+        terminalreporter.section("by capability")
+        for line in report.by_capability(run):
+            terminalreporter.write_line(line)
     if groups:
         terminalreporter.section("by cause")
     for line in report.by_cause(run, groups, is_full):
