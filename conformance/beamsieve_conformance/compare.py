@@ -83,8 +83,8 @@ def _check_request(
             "count",
             f"request {b}, step {after.step}: {real} beams kept; {len(candidates)} candidates are "
             f"alive and the width is {width}, so {wanted} belong there",
-            f"{wanted} beams: {len(candidates)} candidates are alive, the width is {width}",
-            f"{real} beams{_odd_ones(after, b, candidates, real > wanted)}",
+            f"{wanted} kept: the width is {width}, candidates that are alive: {len(candidates)}",
+            f"{real} kept{_odd_ones(after, b, candidates, real > wanted)}",
             b,
         )
     kept: set[tuple[int, int]] = set()

@@ -17,11 +17,13 @@ from typing import Any, NamedTuple
 import pytest
 from hypothesis.errors import Flaky
 
+import beamsieve
 from beamsieve_conformance.difference import DifferenceError, example_of
 from beamsieve_conformance.outcome import short_name
 from beamsieve_conformance.rules import RULES, Rule
 
 HERE = Path(__file__).parent
+ENGINE = Path(beamsieve.__file__).parent
 FACTS = "beamsieve"
 """The attribute of a test's report that carries what :func:`facts_of` found."""
 VARIES = "a case fails, and passes when it is tried again"
@@ -169,7 +171,8 @@ def facts_of(
         said = str(error).removeprefix("assert ").partition("\nassert ")[0]
         is_bare = str(error).startswith("assert ") and compared is not None
         return Failure(test, module, message="" if is_bare else " ".join(said.split()), **known)
-    where = own or [call for call in trace if not _is_below(call.path, HERE)] or list(trace)
+    engine = [call for call in trace if _is_below(call.path, ENGINE)]
+    where = own or engine or [call for call in trace if not _is_below(call.path, HERE)] or trace
     heading = type(error).__name__ + "".join(f" in {call.name()}" for call in where[-1:])
     text = f"{type(error).__name__}: {' '.join(str(error).split())}".rstrip(": ")
     return Failure(

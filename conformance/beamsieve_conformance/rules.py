@@ -44,7 +44,7 @@ RULES = {
         "What a beam carries",
     ),
     "finite": Rule(
-        "a dead candidate is kept",
+        "a beam is kept whose score or key is no number",
         "A candidate whose score or key is -inf, NaN or +inf never wins.",
         STEP,
         "What dies",

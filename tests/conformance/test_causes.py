@@ -1,4 +1,4 @@
-"""What failed is told by cause: failures are grouped, named by their rule, and told in few lines."""
+"""What failed is told by cause: grouped, named by the rule that is broken, in few lines."""
 
 from __future__ import annotations
 
@@ -7,6 +7,8 @@ from pathlib import Path
 
 import pytest
 
+import beamsieve.engine
+import beamsieve_backends.reference
 from beamsieve_conformance import report
 from beamsieve_conformance.difference import DifferenceError
 from beamsieve_conformance.failures import (
@@ -54,6 +56,23 @@ def test_an_error_is_one_cause_for_each_place_and_kind() -> None:
     ])  # fmt: skip
     assert sorted(len(group.members) for group in groups) == [1, 1, 2]
     assert groups[0].title.startswith("IndexError in ")
+
+
+def test_an_error_is_placed_in_the_backend_else_in_the_engine_that_asked_it() -> None:
+    suite, engine, backend, library = (
+        Call(str(SUITE / "test_order.py"), 1, "test_x"),
+        Call(beamsieve.engine.__file__, 2, "step"),
+        Call(beamsieve_backends.reference.__file__, 3, "select"),
+        Call(pytest.__file__, 4, "f"),
+    )
+    for trace, place in (
+        ([suite, engine, backend, library], f"{backend.name()}"),
+        ([suite, engine, library], f"{engine.name()}"),
+        ([suite, library], f"{library.name()}"),
+    ):
+        found = facts_of(KeyError(), trace, "test_order.py::test_x", "beamsieve_backends", None)
+        assert found.error == f"KeyError in {place}"
+        assert found.expected == "no error"
 
 
 def test_the_smallest_step_is_shown_and_a_known_one_before_an_unknown() -> None:

@@ -130,7 +130,7 @@ def test_two_processes_tell_the_same_causes_and_json_holds_all(site: Path) -> No
     install(site, "subject", broken("ties-from-the-back"))
     told = []
     for processes in ("1", "2"):
-        words = ["-k", "test_order or test_prefix", "--json", "--processes", processes]
+        words = ["-k", "test_prefix", "--json", "--processes", processes]
         done = command_line(site, *words)
         assert done.returncode == 1, done.stderr
         told.append(json.loads(done.stdout))
@@ -140,7 +140,7 @@ def test_two_processes_tell_the_same_causes_and_json_holds_all(site: Path) -> No
         [sorted(f["test"] for f in one["failures"]) for one in said["causes"]] for said in told
     ]
     assert names[0] == names[1]
-    assert sum(map(len, names[0])) == one["counts"]["failed"] == two["counts"]["failed"] > 20
+    assert sum(map(len, names[0])) == one["counts"]["failed"] == two["counts"]["failed"] > 4
     assert one["conforms"] is two["conforms"] is False
     assert [cause["cause"] for cause in one["causes"]] == [
         cause["cause"] for cause in two["causes"]
