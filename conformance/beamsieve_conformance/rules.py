@@ -27,7 +27,7 @@ class Rule:
 
 
 STEP, BEAMS, TRIE = (f"spec/beamsieve_spec/{name}.py" for name in ("step", "beams", "trie"))
-CONTRACT = "docs/contract.md"
+CONTRACT, INTERFACE = "docs/contract.md", "src/beamsieve/interface.py"
 
 RULES = {
     # What the comparison of a step finds
@@ -152,17 +152,16 @@ RULES = {
     ),
     "test_graph": Rule(
         "a captured search is not what it is outside of a graph",
-        "A request's result depends on nothing else in the batch, bit for bit, on one backend, "
-        "device and shape class.",
-        CONTRACT,
-        "A step",
+        "the caller's beams must stay what they are after the next replay.",
+        INTERFACE,
+        "Run the graph for another search of the same shape",
     ),
     "test_memory": Rule(
         "memory is written to, or its old content shows",
-        "A request's result depends on nothing else in the batch, bit for bit, on one backend, "
-        "device and shape class.",
-        CONTRACT,
-        "A step",
+        "A backend holds no state of a search: everything is in the ``Beams`` it returns, which "
+        "stay what they are after later steps.",
+        INTERFACE,
+        "class Backend",
     ),
     "test_one_step": Rule(
         "a step is wrong",

@@ -94,6 +94,7 @@ class Trial:
         self.world = world
         self.trie = world.trie
         self.permits: Permits | None = None
+        self.requests: Sequence[Mapping[str, Any] | None] = ()
         self.normalize: Normalize = normalize
         self.engine = subject.engine(world.index, normalize)
 
@@ -106,6 +107,7 @@ class Trial:
         """The beams before the first step; later steps are judged by these requests' targeting."""
         batch = batch if requests is None else len(requests)
         self.permits = None if requests is None else self.world.targeting.permits(requests)
+        self.requests = requests or ()
         return self.engine.begin(batch=batch, prefix=prefix, requests=requests)
 
     def host(self, beams: Beams) -> HostBeams:
@@ -192,6 +194,9 @@ class Trial:
         shown = examples.of_step(
             self.trie, before, width, inputs, self.normalize, self.permits, request
         )
+        if self.requests:
+            asks = f"targeting: the request is {self.requests[request]}"
+            shown = replace(shown, lines=[*shown.lines, asks])
         if after is None or error is None or error.rule != "scores":
             return shown
         tolerance = self.subject.capabilities.tolerance[inputs.dtype]

@@ -80,6 +80,14 @@ def test_a_score_that_is_right_for_something_else_is_told(
     assert f"these scores are right {hint}" in capfd.readouterr().out
 
 
+def test_a_targeted_step_is_shown_with_its_request(site: Path, capfd: Capture) -> None:
+    install(site, "subject", broken("one-word-of-bits-is-enough"))
+    assert run("subject", tests=["test_targeting.py::test_bits_of_every_word_are_tested"]) == 1
+    said = capfd.readouterr().out
+    assert "too few or too many beams are kept" in said
+    assert re.search(r"targeting: the request is {'group': \d+, 'country': 'CA'}", said)
+
+
 def test_the_command_repeats_the_test_that_is_shown(site: Path, capfd: Capture) -> None:
     install(site, "subject", broken("softmax-over-everything"))
     assert run("subject", keyword="test_vectors or test_tables", quick=True) == 1
