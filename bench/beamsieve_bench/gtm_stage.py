@@ -5,8 +5,8 @@
 Every step of every cell is measured alone, with beams that stand on rows drawn uniformly, by the
 full, the selective and the fused projection, where each is worth it; the fastest counts, by the
 clock that ``warm_up`` goes by. ``sum_ms`` adds the steps' own graphs up, as ``--peers`` figures are
-made; ``whole_ms`` is one graph that holds all steps. A step is timed only after its result has been compared with float64 arithmetic on the
-device.
+made; ``whole_ms`` is one graph that holds all steps. A step is timed only after its result has been
+compared with float64 arithmetic on the device.
 """
 
 from __future__ import annotations

@@ -217,15 +217,15 @@ def _refusal(error: RuntimeError) -> BackendError:
 
 
 CALLS = 4
-"""Calls in a graph that is timed: one alone may take less than the host needs to start its graph."""
+"""Calls in a graph that is timed: one alone may take less than its graph takes the host to start."""
 
 
 def replayed_seconds(device: Any, work: Callable[[], object], replays: int = 10) -> float:
     """The device's time of one call of ``work``, which waits for nothing: the mean of replays.
 
     They follow one another, as steps do in a search; the least of them would favour whatever was
-    lucky once. CALLS of ``work`` are captured on a stream of its own, after all that the device was asked
-    for before.
+    lucky once. CALLS of ``work`` are captured on a stream of its own, after all that the device was
+    asked for before.
     """
     cupy.cuda.Device(device.number).synchronize()
     stream = cupy.cuda.Stream(non_blocking=True)
