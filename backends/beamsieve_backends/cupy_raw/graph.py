@@ -217,7 +217,7 @@ def _refusal(error: RuntimeError) -> BackendError:
 
 
 CALLS = 4
-"""Calls in a graph that is timed: one alone may take less than its graph takes the host to start."""
+"""Calls in a graph that is timed: one alone may take less than the host to start its graph."""
 
 
 def replayed_seconds(device: Any, work: Callable[[], object], replays: int = 10) -> float:

@@ -136,7 +136,7 @@ def _captured(work: Callable[[], Result]) -> tuple[torch.cuda.CUDAGraph, Result]
 
 
 CALLS = 4
-"""Calls in a graph that is timed: one alone may take less than its graph takes the host to start."""
+"""Calls in a graph that is timed: one alone may take less than the host to start its graph."""
 
 
 def replayed_seconds(device: torch.device, work: Callable[[], object], replays: int = 10) -> float:
