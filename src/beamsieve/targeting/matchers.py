@@ -74,12 +74,6 @@ class Partitions:
         static = None if self.static is None else list(self.static)
         return {"static": static, "target": self.target, "most": self.most}
 
-    @classmethod
-    def from_dict(cls, given: Mapping[str, Any]) -> Partitions:
-        """The reverse of :meth:`as_dict`."""
-        static = given["static"]
-        return cls(None if static is None else tuple(static), given["target"], given["most"])
-
     def at(self, level: int) -> tuple[int, float | None]:
         """For one level: the most parts, and the target fill if there is one."""
         if self.static is not None:
