@@ -37,6 +37,7 @@ CATALOGS: dict[str, Any] = {
     ),
 }
 DROPPED = object()
+OTHERS: list[Any] = [DROPPED, None, "x", 1.5, [], {}, [None], -1]
 
 
 @pytest.fixture(params=CATALOGS)
@@ -90,7 +91,7 @@ def test_every_field_that_is_missing_or_of_another_kind_is_refused(
     for at in places(file.description):
         if "attributes" in at[:1] and len(at) > 2:
             continue  # another attribute is one, too
-        for value in (DROPPED, None, "x", 1.5, [], {}, [None], -1):
+        for value in OTHERS:
             if at == ("partitions", "static") and value is None:
                 continue  # partitions to a target fill
             if at == ("partitions", "target") and value in (1.5, -1):
@@ -104,7 +105,7 @@ def test_every_field_that_is_missing_or_of_another_kind_is_refused(
 
 
 def test_a_description_that_is_none_is_refused(file: IndexFile, tmp_path: Path) -> None:
-    for value in (None, [], "x", {}):
+    for value in OTHERS[1:]:
         check_refused(tmp_path / "other", value, file.arrays, value)
 
 

@@ -67,16 +67,18 @@ def check_arrays(about: Mapping[str, Any], layout: RowLayout, arrays: Arrays) ->
     ):
         _check_starts(f"table.{step}.", table, arrays)
         _check_tokens(f"table.{step}.", vocabulary, table, arrays)
-    starts, numbers = arrays.get("leaf_items.starts"), arrays.get("leaf_items.numbers")
-    if starts is not None:
+    pairs = leaves
+    if "leaf_items.starts" in arrays:
         _form(arrays, "leaf_items.starts", _PLACES, leaves + 1)
-    if numbers is not None:
-        _form(arrays, "leaf_items.numbers", None, leaves if starts is None else None)
+        pairs = int(arrays["leaf_items.starts"][-1])
+    if "leaf_items.numbers" in arrays:
+        _form(arrays, "leaf_items.numbers", None, pairs)
+    else:
+        _need(pairs == items, "items")
     if "items" in arrays:
         _form(arrays, "items", np.int64, items)
     else:
         _check_text(arrays, "items", items)
-    _need(starts is not None or numbers is not None or leaves == items, "items")
     if "titles.offsets" in arrays:
         _check_text(arrays, "titles", items)
     if layout.attributes:

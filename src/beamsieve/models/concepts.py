@@ -30,6 +30,9 @@ if TYPE_CHECKING:
 FORMAT = "beamsieve-concepts"
 VERSION = 1
 
+_NUMBERS = (torch.float32, torch.float16, torch.bfloat16, torch.float64)
+_INTEGERS = (torch.int32, torch.int64)
+
 
 @dataclass(frozen=True)
 class Concepts:
@@ -142,7 +145,7 @@ def _check(tensors: Mapping[str, Tensor], metadata: Mapping[str, Any]) -> None:
     for name, tensor in tensors.items():
         if tensor.ndim != kinds[name] or len(tensor) != count:
             raise ValueError(f"its {name} are {list(tensor.shape)} for {count} histories")
-        if tensor.is_floating_point() == (name == "sids"):
+        if tensor.dtype not in (_INTEGERS if name == "sids" else _NUMBERS):
             raise ValueError(f"its {name} are {tensor.dtype}")
     if "sids" in tensors and tensors["sids"].shape[:2] != tensors["weights"].shape:
         raise ValueError("its weights do not fit its semantic IDs")
