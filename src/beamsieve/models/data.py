@@ -35,7 +35,7 @@ import pyarrow.csv
 import pyarrow.parquet
 from numpy.typing import NDArray
 
-from beamsieve.catalog.readers.tables import LAST_ROW
+from beamsieve.catalog.readers.csv_text import LAST_ROW
 from beamsieve.errors import InputError
 
 Item = str | int
