@@ -19,7 +19,7 @@ from beamsieve.index.starts import BLOCKS, starts_dtype
 from beamsieve.index.tables import GROUP, rank_dtype
 from beamsieve.index.tokens import packed_words, token_bits, token_dtype
 from beamsieve.targeting.attributes import RowLayout
-from beamsieve.targeting.matchers import Partitions
+from beamsieve.targeting.partitions import Partitions
 
 _WORD = 64
 _LARGEST_CODEBOOK = 2**31
