@@ -51,16 +51,16 @@ def agrees(
     """Whether ``after`` is what one step may make of these candidates and their keys [B, M, S]."""
     alive = (found.rows != -1) & np.isfinite(found.scores) & np.isfinite(keys)
     keys = np.where(alive, keys, -np.inf)
-    size = np.maximum(1, np.maximum(np.abs(keys), np.abs(found.scores)))
-    bound = np.where(alive, tolerance * size, 0)
+    size = np.where(alive, np.maximum(1, np.abs(found.scores)), 0)
+    bound = tolerance * np.where(alive, np.maximum(size, np.abs(keys)), 0)  # of the keys
     scores, ranked, kept = found.scores.copy(), keys.copy(), np.zeros_like(alive)
     for b, m in np.argwhere(after.rows != -1):
         parent, token = after.parents[b, m], after.tokens[b, m, -1]
         slot = np.argmax((found.tokens[b, parent] == token) & (found.rows[b, parent] != -1))
         scores[b, parent, slot], ranked[b, parent, slot] = after.scores[b, m], after.keys[b, m]
         kept[b, parent, slot] = True
-    pairs = ((scores, found.scores), (ranked, keys))
-    near = all(np.isclose(one, true, rtol=0, atol=bound).all() for one, true in pairs)
+    pairs = ((scores, found.scores, tolerance * size), (ranked, keys, bound))
+    near = all(np.isclose(one, true, rtol=0, atol=off).all() for one, true, off in pairs)
     width = after.scores.shape[1]
     for b in np.flatnonzero(after.count == width):  # the cut: who came this near may be left out
         nearly = keys[b] <= keys[b][kept[b]].min(initial=np.inf) + bound[b]
