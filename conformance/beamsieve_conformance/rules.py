@@ -126,10 +126,10 @@ RULES = {
     ),
     "test_batch": Rule(
         "a result depends on the batch, or varies",
-        "A request's result depends on nothing else in the batch, bit for bit, on one backend, "
-        "device and shape class.",
-        CONTRACT,
-        "A step",
+        "What a request gets depends on nothing else in the batch: not on how many requests there "
+        "are, which they are, or where among them it stands.",
+        "spec/beamsieve_spec/agreement.py",
+        "Requests are alone.",
     ),
     "test_beams": Rule(
         "beams begin, end or go on wrongly",
@@ -166,7 +166,7 @@ RULES = {
     "test_one_step": Rule(
         "a step is wrong",
         "Every live beam proposes the tokens that may follow it, each with a score; every finished "
-        "beam proposes itself. The best of all proposals of a request become its next beams.",
+        "beam proposes itself. The best proposals of a request become its next beams.",
         STEP,
         "One step",
     ),
@@ -178,7 +178,7 @@ RULES = {
     ),
     "test_prefix": Rule(
         "searches from a prefix are wrong",
-        "One beam per request, with score 0, at the root or at the request's own prefix.",
+        "One beam per request, its score and key 0, at the root or at the request's own prefix.",
         BEAMS,
         "def begin",
     ),
@@ -203,7 +203,7 @@ RULES = {
     ),
     "test_tables": Rule(
         "tables are read wrongly",
-        "so the position of an entry in table t *is* its child's row in table t + 1",
+        "an entry's position in table t *is* its row in t + 1's",
         TRIE,
         "The catalog as a trie",
     ),
