@@ -30,6 +30,7 @@ struct uint4 { unsigned x, y, z, w; };
 struct float2 { float x, y; };
 struct float4 { float x, y, z, w; };
 static inline float2 make_float2(float x, float y) { return {x, y}; }
+static inline float4 make_float4(float x, float y, float z, float w) { return {x, y, z, w}; }
 static Dim3 threadIdx, blockIdx, gridDim, blockDim;
 
 // --- fibers
@@ -127,6 +128,18 @@ static void cluster_wait_on_host() {
 static void* peer_on_host(void* mine, unsigned rank) {
     if (rank >= cluster_size) { fprintf(stderr, "no block %u in the cluster\n", rank); abort(); }
     return cluster_blocks[rank].shared + (static_cast<unsigned char*>(mine) - block->shared);
+}
+
+// A mailbox: announcements below, bytes that were announced and have not come above.
+static void send_on_host(unsigned long long* to, unsigned long long number, unsigned long long* box, unsigned rank) {
+    *static_cast<unsigned long long*>(peer_on_host(to, rank)) = number;
+    *static_cast<unsigned long long*>(peer_on_host(box, rank)) -= 8ull << 32;
+}
+static void announce_on_host(unsigned long long* box, unsigned rank, unsigned bytes) {
+    *static_cast<unsigned long long*>(peer_on_host(box, rank)) += 1 + (static_cast<unsigned long long>(bytes) << 32);
+}
+static void await_mail_on_host(unsigned long long* box) {
+    while (*box != cluster_size) yield_fiber();
 }
 
 static void run_grid(unsigned x, unsigned y, unsigned z, unsigned threads, unsigned shared, unsigned cluster, unsigned seed, std::function<void()> kernel) {

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from full_steps import all_keys_equal, check, make_case, not_finite, numbers_of_any_size
 
-from beamsieve_backends.cupy_raw import steps
+from beamsieve_backends.cupy_raw import steps, tiles
 
 
 @pytest.fixture(autouse=True)
@@ -44,8 +44,8 @@ def test_rows_of_any_length(backend, size):
 def test_a_tile_to_a_thread_or_several_changes_no_bit(backend, monkeypatch):
     case = make_case(1500, 70, 24)
     found = []
-    for tiles in (steps.TILES_TO_OPEN, 1 << 20):  # 1680 tiles: several blocks, and one
-        monkeypatch.setattr(steps, "TILES_TO_OPEN", tiles)
+    for most in (tiles.TILES_TO_OPEN, 1 << 20):  # 1680 tiles: several blocks, and one
+        monkeypatch.setattr(tiles, "TILES_TO_OPEN", most)
         after = check(backend, case, 60, "float16")
         found.append((after.keys.tobytes(), after.tokens.tobytes(), after.parents.tobytes()))
     assert found[0] == found[1]

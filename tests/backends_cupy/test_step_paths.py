@@ -8,7 +8,7 @@ import pytest
 
 from beamsieve.index.build import make_table
 from beamsieve.interface import Beams, Search, StepInputs
-from beamsieve_backends.cupy_raw import steps
+from beamsieve_backends.cupy_raw import tiles
 
 pytestmark = pytest.mark.usefixtures("lists_stay")  # so that both layouts are tested
 
@@ -106,7 +106,7 @@ def test_step(backend, layout, kind, width, projection):
 
 @pytest.mark.parametrize("kind", ["smooth", "equal"])
 def test_several_tiles_of_a_list_to_a_thread(backend, monkeypatch, kind):
-    monkeypatch.setattr(steps, "TILES_TO_OPEN", 1 << 20)  # 960 of a request, in one block
+    monkeypatch.setattr(tiles, "TILES_TO_OPEN", 1 << 20)  # 960 of a request, in one block
     test_step(backend, "sparse", kind, 40, "full")
 
 

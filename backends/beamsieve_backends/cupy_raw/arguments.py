@@ -45,6 +45,7 @@ STEP = np.dtype(
             (_INT, "beams width decoded vocabulary hidden_size next_ends leaf_bytes bias_type"),
             (_INT, "normalize capacity eligible_words last_level aligned vectors"),
             (_INT, "list_capacity tile tiles parts slots group warps_per_beam single staged"),
+            (_INT, "requests request_parts"),
         ),
     ],
     align=True,
@@ -134,9 +135,14 @@ SIGNATURES = _structure(
 
 STRUCTURES = {
     "score_rows": STEP,
+    "multiply_row": STEP,
+    "choose_row": STEP,
+    "whole_row": STEP,
     "fused_rows": STEP,
     "score_tiles": STEP,
     "open_tiles": STEP,
+    "pool_tiles": STEP,
+    "rank_tiles": STEP,
     "multiply_tiles": PRODUCT,
     "key_tiles": SIXTEENS,
     "reopen_tiles": SIXTEENS,

@@ -8,6 +8,9 @@ from typing import Any
 
 from beamsieve.errors import BackendError
 
+CLUSTERED = ("fused_rows", "pool_tiles", "rank_tiles")
+"""Kernels whose blocks form clusters."""
+
 _CLUSTER_DIMENSION = 4  # CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION
 _NON_PORTABLE_SIZE = 14  # CU_FUNC_ATTRIBUTE_NON_PORTABLE_CLUSTER_SIZE_ALLOWED
 

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from beamsieve.errors import BackendError, InputError
 from beamsieve_backends.cupy_raw.blas import WORKSPACE_BYTES, Handles
-from beamsieve_backends.cupy_raw.clusters import allow_any_size, launch_clusters
+from beamsieve_backends.cupy_raw.clusters import CLUSTERED, allow_any_size, launch_clusters
 from beamsieve_backends.cupy_raw.sources import expression, source_of
 from beamsieve_backends.cupy_raw.upload import to_device
 from beamsieve_backends.cupy_raw.warp_groups import INSTANCES, WarpGroupKernels, machine_code
@@ -304,7 +304,7 @@ class CudaDevice:
                     module = self._compiled(wanted)
                     kernel = module.get_function(wanted)
                     kernel.max_dynamic_shared_size_bytes = self.shared_bytes
-                    if wanted.startswith("fused_"):
+                    if wanted.partition("<")[0] in CLUSTERED:
                         allow_any_size(int(kernel.kernel.ptr))
                     found = (module, kernel)
                     self._kernels[wanted] = found

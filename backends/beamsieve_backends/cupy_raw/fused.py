@@ -62,8 +62,9 @@ def _fits(table: DeviceTable, beams: int, width: int) -> bool:
 def shared_bytes(table: DeviceTable, beams: int, width: int, blocks: int) -> int:
     """Shared memory of a block: ``Pool``, then what it knows of its beams and candidates."""
     region, staged, held = region_for(width), staged_for(table, beams, blocks), -(-beams // blocks)
-    shared = 8 * max(blocks * region, MOST_BLOCKS * 256) + padded(8 * max(staged, region))
-    shared += 16 + 4 * MOST_BLOCKS + 4 * 256 + WORDS_BYTES
+    shared = padded(8 * max(blocks * (region + 1), MOST_BLOCKS * 256))
+    shared += padded(8 * max(staged, region)) + padded(4 * max(region, 2 * width))
+    shared += 32 + 8 * MOST_BLOCKS + 4 * 256 + WORDS_BYTES
     shared += padded(8 * held) + 16 * held + padded(4 * held) + padded(4 * staged)
     return shared + 4 * max(WARPS * WARP_ROOM, staged, 6 * width) + 4 * WARPS * WARP_ROOM + 16
 

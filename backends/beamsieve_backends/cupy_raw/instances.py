@@ -10,9 +10,14 @@ from beamsieve_backends.cupy_raw.sources import expression
 _TRUTH = ("true", "false")
 _PARAMETERS: dict[str, tuple[tuple[str, ...], ...]] = {
     "score_rows": (tuple(CUDA_TYPES.values()), _TRUTH),
+    "multiply_row": (tuple(CUDA_TYPES.values()),),
+    "choose_row": (tuple(CUDA_TYPES.values()), _TRUTH),
+    "whole_row": (tuple(CUDA_TYPES.values()), _TRUTH),
     "fused_rows": (tuple(CUDA_TYPES.values()),),
     "score_tiles": (tuple(CUDA_TYPES.values()),),
     "open_tiles": (tuple(CUDA_TYPES.values()),),
+    "pool_tiles": (tuple(CUDA_TYPES.values()),),
+    "rank_tiles": (tuple(CUDA_TYPES.values()),),
     "key_tiles": (),
     "reopen_tiles": (tuple(CUDA_TYPES.values()),),
     "row_mass": (tuple(CUDA_TYPES.values()),),

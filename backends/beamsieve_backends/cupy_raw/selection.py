@@ -20,8 +20,8 @@ GROUPS_OF_BEAMS = 8
 """The same where tiles belong to beams, of which the best have many of the best tiles."""
 BESTS_BYTES = 4 * 8192
 """Shared memory of the best keys of tiles in select_slots.cu."""
-OPENED_BYTES = 8192 * 4 + 512 * 32
-"""Shared memory of the opened tiles in open_tiles.cu."""
+OPENED_BYTES = 8192 * 4 + 512 * 48
+"""Shared memory of the opened tiles in open_tiles.cu and reopen_tiles.cu."""
 WORDS_BYTES = 4 * 64
 """Shared memory of a block's own words."""
 BOUND_BYTES = 4 * 2048 + WORDS_BYTES
@@ -120,6 +120,11 @@ def group_of(tiles: int, width: int, most: int, per_place: int = GROUPS_PER_PLAC
     while group < most and tiles >= 2 * group * per_place * width:
         group *= 2
     return group
+
+
+def entries_of_group(parts: int, width: int) -> int:
+    """How many of 32 entries make a group where each of ``parts`` has so many at a time."""
+    return 32 // min(32, power_of_two(-(-GROUPS_OF_BEAMS * width // parts)))
 
 
 def list_fields(

@@ -10,12 +10,25 @@ SHARED = ("common.cuh", "select.cuh", "narrow.cuh", "bound.cuh", "table.cuh", "s
 OWN = {
     "tile_slots": ("slots.cuh",),
     "select_slots": ("slots.cuh",),
+    "open_tiles": ("opened.cuh",),
+    "pool_tiles": ("opened.cuh", "cluster.cuh", "pool.cuh", "pooled.cuh"),
+    "rank_tiles": (
+        "words.cuh",
+        "scored.cuh",
+        "opened.cuh",
+        "cluster.cuh",
+        "pool.cuh",
+        "pooled.cuh",
+    ),
     "fused_rows": ("cluster.cuh", "pool.cuh", "pieces.cuh"),
-    "score_tiles": ("words.cuh",),
+    "score_tiles": ("words.cuh", "scored.cuh"),
     "multiply_tiles": ("words.cuh", "sixteens.cuh", "tile_sums.cuh", "wgmma.cuh"),
     "key_tiles": ("sixteens.cuh",),
-    "reopen_tiles": ("sixteens.cuh", "pieces.cuh"),
-    "score_rows": ("one_row.cuh", "rows.cuh"),
+    "reopen_tiles": ("opened.cuh", "sixteens.cuh", "pieces.cuh"),
+    "score_rows": ("rows.cuh", "eight.cuh"),
+    "multiply_row": ("eight.cuh", "one_beam.cuh", "row_products.cuh"),
+    "choose_row": ("one_beam.cuh", "row_choice.cuh"),
+    "whole_row": ("eight.cuh", "one_beam.cuh", "row_products.cuh", "row_choice.cuh"),
 }
 """What some kernels need besides."""
 

@@ -12,41 +12,21 @@ from typing import Any
 import numpy as np
 
 from beamsieve.interface import Beams, Candidates, Normalize, StepInputs
-from beamsieve_backends.cupy_raw import arguments, fused, tile_products
+from beamsieve_backends.cupy_raw import arguments, fused, one_beam, tile_products, tiles
 from beamsieve_backends.cupy_raw.beams import beam_fields, new_beams, out_fields
 from beamsieve_backends.cupy_raw.projection import FullProjection
-from beamsieve_backends.cupy_raw.selection import (
-    GROUPS_OF_BEAMS,
-    OPENED_BYTES,
-    WARPS,
-    WORDS_BYTES,
-    capacity_for,
-    chooser_bytes,
-    group_of,
-    list_fields,
-    padded,
-    power_of_two,
-)
+from beamsieve_backends.cupy_raw.selection import WARPS, capacity_for, chooser_bytes, padded
 from beamsieve_backends.cupy_raw.session import Session, Workspace
 from beamsieve_backends.cupy_raw.tables import DeviceTable, DeviceTables
 from beamsieve_backends.cupy_raw.targeting import DeviceRequests, launch_filter
+from beamsieve_backends.cupy_raw.tiles import BLOCKS_AT_ONCE, BUSY_WARPS
 
 FEW_CANDIDATES = 4096
 """Up to about so many candidates per request, score_rows beats score_tiles on logits."""
 SAFE_BYTES = 256 << 20
 """Below this, score_rows gets workspace for any rows, not only for different ones."""
-BUSY_WARPS = 4
-"""Warps that a block keeps busy where there are blocks enough: one to a scheduler."""
-BLOCKS_AT_ONCE = 2
-"""Blocks of score_rows or open_tiles that a multiprocessor holds: more would come after these."""
 BLOCK_BYTES = 1 << 10
 """Shared memory that CUDA keeps of every block."""
-TILES_TO_OPEN = 128
-"""Tiles to a block that looks which to open: a small share, for those few cost the most."""
-VECTORS_BYTES = WARPS * 2 * 4 * 32 * 4
-"""Shared memory of ``Arriving`` in score_tiles.cu, per byte of a logit."""
-WORD_TILE, LIST_TILE = 64, 32
-"""Positions of a tile: a word of the bitmap, or an entry to a lane."""
 
 
 @dataclass(frozen=True)
@@ -133,24 +113,24 @@ class StepCall:
         inputs, table = self.inputs, self.table
         if self._fused():
             assert inputs.hidden is not None
-            self._projection_fields()
+            self.projection_fields()
             dtype, batch = str(inputs.hidden.dtype.name), self.shape.B
             fused.launch(self.device, table, self.fields, batch, dtype)
         elif self._tile_products():
             self._products_in_tiles()
-        elif inputs.hidden is not None and self._selective():
+        elif one_beam.takes(table, self.shape.M):
+            one_beam.launch(self)
+        elif inputs.hidden is not None and self.selective():
             self._rows(projected=True, dtype=inputs.hidden.dtype.name)
         else:
-            dtype = self._logits()
-            tile = LIST_TILE if table.listed else WORD_TILE
-            tiles = -(-table.positions // tile)
+            dtype = self.logits()
             few = self.shape.M * table.mean <= FEW_CANDIDATES
-            if self.shape.M == 1 or few or self.shape.M * tiles < self.shape.W:
+            if self.shape.M == 1 or few or self.shape.M * tiles.tiles_of(table) < self.shape.W:
                 if self.normalize == "all":
-                    self._masses(dtype)
+                    self.masses(dtype)
                 self._rows(projected=False, dtype=dtype)
             else:
-                self._tiles(dtype, tile, tiles)
+                tiles.launch(self, dtype)
         if self.device.capturing():
             self.work.keep(after, *self.held)
         return after
@@ -163,7 +143,7 @@ class StepCall:
     def _tile_products(self) -> bool:
         """Whether a step over the whole codebook keeps its logits to itself."""
         planned = self.inputs.projection == "fused"
-        if self.device.tile_products == "always" and (planned or not self._selective()):
+        if self.device.tile_products == "always" and (planned or not self.selective()):
             return tile_products.takes(self.device, self.table, self.shape.M, self.inputs)
         return planned and _many_in_tiles(self.device, self.table, self.shape.M, self.inputs)
 
@@ -171,7 +151,7 @@ class StepCall:
         """multiply_tiles, key_tiles, reopen_tiles."""
         hidden, head = (self.device.contiguous(x) for x in (self.inputs.hidden, self.inputs.head))
         self.held += [hidden, head]
-        self._projection_fields()
+        self.projection_fields()
         rows, size = self.shape.B * self.shape.M, int(hidden.shape[-1])
         full = FullProjection(self.device, self.work, hidden, head, rows, self.table.vocabulary)
         tile_products.launch(
@@ -185,7 +165,7 @@ class StepCall:
             lambda: full.halves(rows, size),
         )
 
-    def _selective(self) -> bool:
+    def selective(self) -> bool:
         """Whether to score the valid tokens only; the plan's word counts where there is one."""
         if self.normalize == "all":
             return False
@@ -216,7 +196,7 @@ class StepCall:
             staged=staged,
         )
         if projected:
-            self._projection_fields()
+            self.projection_fields()
         shared += 2 * padded(4 * staged)
         self.device.launch(
             "score_rows",
@@ -227,7 +207,8 @@ class StepCall:
             "true" if projected else "false",
         )
 
-    def _projection_fields(self) -> None:
+    def projection_fields(self) -> None:
+        """Where hidden states and head are, for kernels that multiply by themselves."""
         hidden, head = self.inputs.hidden, self.inputs.head
         assert hidden is not None
         self.fields.update(hidden=self._address(hidden), head=self._address(head))
@@ -237,62 +218,13 @@ class StepCall:
         )
         self.fields.update(hidden_size=size, aligned=int(aligned))
 
-    def _tiles(self, dtype: str, tile: int, tiles: int) -> None:
-        """score_tiles: one pass over the logits; then open_tiles."""
-        B, M = self.shape.B, self.shape.M
-        together = 1 if self.table.listed else 2
-        chunks = -(-tiles // together)
-        # About eight pieces to a part. The batch has no say here, as it must not change how a
-        # request's numbers are rounded; a beam's parts may all have one warp, the sum is the same.
-        parts = min(WARPS, power_of_two(-(-chunks // 8)))
-        at_once = self.device.multiprocessors * WARPS * BLOCKS_AT_ONCE
-        rows = B * M
-        share = 1 if 2 * rows >= at_once else parts
-        group = group_of(M * tiles, self.shape.W, 16, GROUPS_OF_BEAMS)
-        slots = together * -(-chunks // parts)
-        slots = -(-slots // group) * group
-        size = 4 if dtype == "float32" else 2
-        vectors = (
-            not self.table.listed
-            and self.normalize != "all"
-            and self.inputs.bias is None
-            and self.table.vocabulary % 4 == 0
-            and self.fields["logits"] % (4 * size) == 0
-        )
-        # No more blocks than run at once; they go from beam to beam.
-        most = self.device.multiprocessors * BLOCKS_AT_ONCE // B
-        openers = max(1, min(most, -(-M * tiles // TILES_TO_OPEN)))
-        take, address = self.work.take, self.device.address
-        self.fields.update(
-            scratch=address(take("scratch", B * M * tiles, np.float32)),
-            scratch_stride=M * tiles,
-            **list_fields(self.device, self.work, B, openers, self.fields["capacity"]),
-            seen=address(take("seen", 8 * B * M, np.float32)),
-            groups=address(take("groups", B * M * parts * slots // group, np.float32)),
-            vectors=int(vectors),
-            tile=tile,
-            tiles=tiles,
-            parts=parts,
-            slots=slots,
-            group=group,
-            warps_per_beam=share,
-        )
-        values = arguments.structure(arguments.STEP, **self.fields)
-        blocks = max(1, min(-(-M * share // max(share, BUSY_WARPS)), most))
-        kind = arguments.CUDA_TYPES[dtype]
-        shared = WORDS_BYTES + (VECTORS_BYTES * size if vectors else 0)
-        self.device.launch("score_tiles", (blocks, B), shared, values, kind)
-        # open_tiles: the candidates of the tiles that reach the bound.
-        shared = chooser_bytes(self.fields["capacity"]) + OPENED_BYTES
-        self.device.launch("open_tiles", (openers, B), shared, values, kind)
-
     # --- the first half
 
     def list_candidates(self) -> Candidates:
         """Every candidate in its slot."""
         B, M, S = self.shape.B, self.shape.M, max(1, self.table.positions)
-        dtype = self._logits()
-        self._masses(dtype)
+        dtype = self.logits()
+        self.masses(dtype)
         found = Candidates(
             tokens=self.device.empty((B, M, S), np.int32),
             scores=self.device.empty((B, M, S), np.float32),
@@ -319,7 +251,7 @@ class StepCall:
 
     # --- logits and denominators
 
-    def _logits(self) -> str:
+    def logits(self) -> str:
         """Makes sure that there are logits, and returns their dtype."""
         inputs = self.inputs
         if inputs.logits is not None:
@@ -334,7 +266,7 @@ class StepCall:
         self.fields.update(projection.launch())
         return "float32"
 
-    def _masses(self, dtype: str) -> None:
+    def masses(self, dtype: str) -> None:
         """Each beam's denominator, ahead of its candidates."""
         B, M = self.shape.B, self.shape.M
         masses = self.device.address(self.work.take("masses", 2 * B * M, np.float32))

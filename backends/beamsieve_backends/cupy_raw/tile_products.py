@@ -1,7 +1,7 @@
 """A step over the whole codebook without logits in memory: when it can serve, and its launches.
 
 On a Hopper GPU the products are made by warp groups (``kernels/multiply_tiles.cu``) whose results
-never leave the multiprocessor: the best of every sixteen tokens is kept, and what the denominators
+never leave the multiprocessor: the best of every eight tokens is kept, and what the denominators
 need. Then the few logits that can be chosen are computed again.
 """
 
@@ -121,7 +121,7 @@ def launch(
     sixteens = arguments.structure(
         arguments.SIXTEENS,
         step=step,
-        bests=address(take("bests", shape.rows * shape.pairs * 8, np.float32)),
+        bests=address(take("bests", shape.rows * shape.pairs * 16, np.float32)),
         sums=address(take("sums", shape.rows * shape.segments * 2, np.float32)),
         pairs=shape.pairs,
         segments=shape.segments,

@@ -61,7 +61,7 @@ __device__ __noinline__ Bound bound_of(const float* best, u32 count, u32 width, 
         }
     }
     __syncthreads();
-    bound.last_bin = bin_reaching(histogram, words, BINS, width).bin;
+    bound.last_bin = last_bin_of(histogram, words, width);
     return bound;
 }
 

@@ -40,6 +40,12 @@ template <class P> __device__ __forceinline__ P* settled_in_block(P* x) {
 #endif
     return x;
 }
+template <class P> __device__ __forceinline__ P* settled_anywhere(P* x) {  // device or shared memory
+#ifdef __CUDA_ARCH__
+    asm volatile("" : "+l"(x));
+#endif
+    return x;
+}
 __device__ __forceinline__ u32 settled(u32 x) {
 #ifdef __CUDA_ARCH__
     asm volatile("" : "+r"(x));

@@ -77,16 +77,16 @@ struct Asked {
     u64* ruled_out;  // the Bloom tables, one after another
 };
 
-constexpr int AHEAD = 4;
+constexpr int ROWS_AHEAD = 4;
 
 // Whether a row has all bits that are asked for.
 __device__ __forceinline__ bool passes_bits(const Asked& asked, int count, const u64* row, bool wanted) {
-    for (int from = 0; from < count && wanted; from += AHEAD) {
-        u64 word[AHEAD];
+    for (int from = 0; from < count && wanted; from += ROWS_AHEAD) {
+        u64 word[ROWS_AHEAD];
 #pragma unroll
-        for (int k = 0; k < AHEAD; ++k) word[k] = from + k < count ? row[asked.word[from + k]] : ~0ull;
+        for (int k = 0; k < ROWS_AHEAD; ++k) word[k] = from + k < count ? row[asked.word[from + k]] : ~0ull;
 #pragma unroll
-        for (int k = 0; k < AHEAD; ++k)
+        for (int k = 0; k < ROWS_AHEAD; ++k)
             if (from + k < count) wanted = wanted && (asked.bits[from + k] & ~word[k]) == 0;
     }
     return wanted;
@@ -101,13 +101,13 @@ __device__ __forceinline__ bool passes_bloom(const Bloom& bloom, const u64* tabl
         const u64 all = here == 64 ? ~0ull : (1ull << here) - 1;
         const u64* place = table + static_cast<i64>(group) * bloom.words * 256;
         u64 ruled_out = wanted && !passes ? 0 : all;
-        for (int from = 0; from < bloom.words; from += AHEAD) {
+        for (int from = 0; from < bloom.words; from += ROWS_AHEAD) {
             if (!__any_sync(EVERY_LANE, ruled_out != all)) break;
-            u64 word[AHEAD];
+            u64 word[ROWS_AHEAD];
 #pragma unroll
-            for (int k = 0; k < AHEAD; ++k) word[k] = ruled_out != all && from + k < bloom.words ? row[bloom.offset + from + k] : 0;
+            for (int k = 0; k < ROWS_AHEAD; ++k) word[k] = ruled_out != all && from + k < bloom.words ? row[bloom.offset + from + k] : 0;
 #pragma unroll
-            for (int k = 0; k < AHEAD; ++k) {
+            for (int k = 0; k < ROWS_AHEAD; ++k) {
                 if (from + k >= bloom.words) break;
                 if (ruled_out != all) {
 #pragma unroll

@@ -178,16 +178,6 @@ __device__ __noinline__ void long_row(const Step& step, const Pool pool, const B
     __syncthreads();
 }
 
-// All of a block's, where they are more than its region holds.
-struct OwnCandidates {
-    const u64* numbers;
-    u32 count;
-
-    template <class F> __device__ __forceinline__ void each(F f) const {
-        for (u32 i = threadIdx.x; i < count; i += THREADS) f(numbers[i], i);
-    }
-};
-
 template <class T>
 __global__ void __launch_bounds__(THREADS, 1) fused_rows(const __grid_constant__ Step step) {
     const int b = blockIdx.y;
@@ -212,17 +202,20 @@ __global__ void __launch_bounds__(THREADS, 1) fused_rows(const __grid_constant__
     const u32 longs = *own.long_count;
     for (u32 i = 0; i < longs; ++i) long_row<T>(step, pool, own, b, own.longs[i]);
     cluster_wait();  // every block has begun: its shared memory is there
-    const u32 kept = rank_pool(pool, OwnCandidates{pool.own, min(*pool.count, pool.capacity)}, step.width, [&](u32 place, u64 number, u32 i) {
+    const Ranked ranked = rank_pool(pool, OwnCandidates{pool.own, min(*pool.count, pool.capacity)}, step.width, [] {});
+#pragma unroll 1
+    for (u32 at = warp_id(); at < ranked.own; at += WARPS) {
+        const u32 place = pool.places[at];
+        if (place >= static_cast<u32>(step.width)) continue;
+        const u32 i = ranked.narrowed ? pool.kept[at] : at;
+        const u64 number = pool.own[i];
         const u32 slot = slot_of(number), token = own.tokens[i];
         const int m = static_cast<int>(slot >> PLACE_BITS);
-        const float key = key_of(number);
-        const u32 at = static_cast<u32>(m) >> bit_of(blocks);
-        const int* const before = step.decoded <= HISTORY ? own.before + at * HISTORY : step.in_tokens + (static_cast<i64>(b) * step.beams + m) * step.decoded;
-        if (token == NO_TOKEN) {
-            write_beam_by_warp(step, b, place, m, before, -1, key, step.in_rows[static_cast<i64>(b) * step.beams + m]);
-            return;
-        }
-        write_beam_by_warp(step, b, place, m, before, static_cast<int>(token), key, own.first[at] + (slot & ((1u << PLACE_BITS) - 1u)));
-    });
-    if (blockIdx.x == 0) write_padding(step, b, kept);
+        const u32 mine = static_cast<u32>(m) >> bit_of(blocks);
+        const int* const before = step.decoded <= HISTORY ? own.before + mine * HISTORY : step.in_tokens + (static_cast<i64>(b) * step.beams + m) * step.decoded;
+        const bool finished = token == NO_TOKEN;
+        const i64 entry = finished ? step.in_rows[static_cast<i64>(b) * step.beams + m] : own.first[mine] + (slot & ((1u << PLACE_BITS) - 1u));
+        write_beam_by_warp(step, b, place, m, before, finished ? -1 : static_cast<int>(token), key_of(number), entry);
+    }
+    if (blockIdx.x == 0) write_padding(step, b, ranked.kept);
 }

@@ -34,9 +34,14 @@ __global__ void __launch_bounds__(THREADS, 2) key_tiles(const __grid_constant__ 
             const int pair = base + lane_id();
             float2 key = make_float2(never(), never());
             if (live && pair < pairs) {
-                const float4* const bests = reinterpret_cast<const float4*>(in.bests + (beam * pairs + pair) * 8);
-                const float4 low = bests[0], high = bests[1];
-                const float even = fmaxf(fmaxf(low.x, low.z), fmaxf(high.x, high.z)), odd = fmaxf(fmaxf(low.y, low.w), fmaxf(high.y, high.w));
+                const float4* const bests = in.bests + (beam * pairs + pair) * 4;
+                float even = never(), odd = never();
+#pragma unroll
+                for (int q = 0; q < 4; ++q) {
+                    const float4 best = bests[q];
+                    even = fmaxf(even, fmaxf(best.x, best.y));
+                    odd = fmaxf(odd, fmaxf(best.z, best.w));
+                }
                 key.x = or_dead(score + log_probability(even, mass));
                 key.y = or_dead(score + log_probability(odd, mass));
             }

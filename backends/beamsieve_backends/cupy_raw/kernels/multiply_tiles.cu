@@ -1,7 +1,7 @@
 // The first pass of a step over the whole codebook that writes no logits:
 //
 //     for b, m, v: logit = hidden[m] . head[v]                                   # 128 beams to a block
-//     bests[m, sixteen] = the largest logit of a token that may be chosen
+//     bests[m, half of a sixteen] = the largest logit of a token that may be chosen
 //     sums[m, segment]  = (the largest logit that counts, sum of exp(logit - largest))
 //
 // Products are tensor cores' (wgmma): two warp groups have 64 beams each, whose states stay in shared memory;
@@ -59,7 +59,7 @@ __device__ __forceinline__ Bits bits_of(const Product& in, const ProductRow& row
 // and where a segment ends its sums. `Scaled`: products are of halves.
 template <bool Scaled, bool Same>
 __device__ __forceinline__ void finish_tile(
-    const Product& in, const ProductRow& row, const Bits& bits, Mass& mass, const float (&products)[64], int h, int w, int pair, float& first
+    const Product& in, const ProductRow& row, const Bits& bits, Mass& mass, const float (&products)[64], int h, int w, int pair, float2& first
 ) {
     const Sixteens& out = in.sixteens;
     const int own = lane_id() & 3;
@@ -77,12 +77,12 @@ __device__ __forceinline__ void finish_tile(
             x[i + 1] *= row.unit * unit.y;
         }
     }
-    const float best = add_sixteen<Same>(x, bits.counts[w] >> 2 * own, bits.keeps[w] >> 2 * own, mass);
+    const float2 best = add_sixteen<Same>(x, bits.counts[w] >> 2 * own, bits.keeps[w] >> 2 * own, mass);
     if (w == 0) {
         first = best;
         return;
     }
-    if (row.there) *reinterpret_cast<float2*>(out.bests + ((row.beam * out.pairs + pair) * 4 + own) * 2) = make_float2(first, best);
+    if (row.there) out.bests[(row.beam * out.pairs + pair) * 4 + own] = make_float4(first.x, first.y, best.x, best.y);
     if ((pair + 1) % SEGMENT_PAIRS == 0 || pair + 1 == out.pairs) {
         const Mass all = lanes_mass(mass);
         if (own == 0 && row.there) out.sums[row.beam * out.segments + pair / SEGMENT_PAIRS] = make_float2(all.largest, all.sum);
@@ -182,7 +182,7 @@ __device__ __forceinline__ void turn(
     float (&now)[64], float (&last)[64]
 ) {
     constexpr int TURNS = BOXES * Parts<T>::COUNT / Parts<T>::HERE;
-    float of_first[2];
+    float2 of_first[2];
 #pragma unroll
     for (int quarter = 0; quarter < TURNS; ++quarter) {
         start_products<T>(in, room, place, rows, quarter, now);
@@ -224,7 +224,7 @@ __device__ __forceinline__ void multiply_and_finish(const Product& in, const Roo
     }
     if (end == first) return;
     const bool at_odd = (end - first) % 2 == 0;
-    float of_first = never();
+    float2 of_first = make_float2(never(), never());
 #pragma unroll
     for (int tile = 0; tile < 4; ++tile) {
         const int h = tile / 2;
@@ -278,7 +278,7 @@ __device__ __forceinline__ void run_block(const Product& in, int first, int end)
             for (int k = 0; k < step.hidden_size; ++k) sum = fmaf(number(state[k]), number(weights[k]), sum);
             products[i] = sum;
         }
-        float of_first = never();
+        float2 of_first = make_float2(never(), never());
 #pragma unroll
         for (int tile = 0; tile < 4; ++tile) {
             const int h = tile / 2;

@@ -14,7 +14,7 @@ __device__ __noinline__ Gathered narrow(const Source source, const Chooser choos
         if (there) atomicAdd(&chooser.histogram[scale.bin_of(key_of(number))], 1u);
     });
     __syncthreads();
-    const u32 last_bin = bin_reaching(chooser.histogram, chooser.words, BINS, width).bin;
+    const u32 last_bin = last_bin_of(chooser.histogram, chooser.words, width);
     if (threadIdx.x == 0) *count = 0;
     __syncthreads();
     Extent own;

@@ -1,7 +1,7 @@
-// As open_tiles, where nobody kept the logits: those of the sixteens that reach the bound are made again.
+// As open_tiles, where nobody kept the logits: those of halves of sixteens that reach the bound are made again.
 //
 //     for b: bound = as open_tiles finds it, a little lower                      # by each block for itself
-//            list = [candidates of the sixteens that reach it, their logits hidden[m] . head[token]]
+//            list = [candidates of the halves that reach it, their logits hidden[m] . head[token]]
 //            beams = choose(list)                                                # the block that ends last
 //
 // A product made again may differ from multiply_tiles' in its last bits, as its terms are added in another
@@ -10,10 +10,10 @@
 // every opened tile lists its best, so that they never become too few. A candidate's numbers depend on its
 // own beam and token alone. Grid and workspace as open_tiles.
 
-constexpr u32 KEYS_AHEAD = 4, KEYS_AT_ONCE = 4 * KEYS_AHEAD * THREADS;
+constexpr u32 ROOM = 4 * KEYS_AT_ONCE;
 
-// What is known of an opened tile.
-struct Opened {
+// What is known of a tile that is opened.
+struct Sixteened {
     u64 mask;     // its candidates, a bit to a token
     float2 mass;
     float score;
@@ -27,58 +27,29 @@ struct ReopenTiles {
     const Sixteens& in;
     int b;
     Bound bound;
-    u32* numbers;    // [KEYS_AT_ONCE], in shared memory: numbers of the opened tiles in the request
-    Opened* opened;  // [THREADS], likewise
-    u32* counter;
+    Share<false> share;
+    Sixteened* opened;  // [THREADS], in shared memory
+    float first[KEYS_AHEAD];
 
     // Calls f(there, number) for the candidates, in all lanes of a warp together.
     template <class F> __device__ __forceinline__ void each(F f) const {
-        const Step& step = in.step;
-        const u32 tiles = static_cast<u32>(step.beams) * step.tiles, blocks = gridDim.x;
-        const float* const best = step.scratch + static_cast<i64>(b) * tiles;
-#pragma unroll 1
-        for (u32 turn = 0; turn * KEYS_AT_ONCE * blocks < tiles; ++turn) {
-            if (threadIdx.x == 0) *counter = 0;
+        share.each(bound, first, [&](const u32* numbers, u32 count) {
+            if (threadIdx.x < count) opened[threadIdx.x] = look_up(numbers[threadIdx.x]);
             __syncthreads();
 #pragma unroll 1
-            for (u32 from = 0; from < KEYS_AT_ONCE; from += KEYS_AHEAD * THREADS) {
-                if ((turn * KEYS_AT_ONCE + from) * blocks >= tiles) break;
-                float key[KEYS_AHEAD];
-                u32 tile[KEYS_AHEAD];
-#pragma unroll
-                for (u32 k = 0; k < KEYS_AHEAD; ++k) {  // runs of eight neighbours go to the blocks in turns
-                    const u32 run = (turn * KEYS_AT_ONCE + from + k * THREADS + threadIdx.x) >> 3;
-                    tile[k] = (run * blocks + blockIdx.x) * 8 + (threadIdx.x & 7);
-                    key[k] = tile[k] < tiles ? __ldcg(best + tile[k]) : never();
-                }
-#pragma unroll
-                for (u32 k = 0; k < KEYS_AHEAD; ++k)
-                    if (bound.open(key[k])) numbers[atomicAdd(counter, 1u)] = tile[k];
-            }
-            __syncthreads();
-            const u32 count = *counter;
-#pragma unroll 1
-            for (u32 from = 0; from < count; from += THREADS) {
-                const u32 here = min(count - from, static_cast<u32>(THREADS));
-                if (threadIdx.x < here) opened[threadIdx.x] = look_up(numbers[from + threadIdx.x]);
-                __syncthreads();
-#pragma unroll 1
-                for (u32 i = warp_id(); i < here; i += WARPS) visit(opened[i], f);
-                __syncthreads();
-            }
-            __syncthreads();
-        }
+            for (u32 i = warp_id(); i < count; i += WARPS) visit(opened[i], f);
+        });
     }
 
-    __device__ __forceinline__ Opened look_up(u32 number) const {
+    __device__ __forceinline__ Sixteened look_up(u32 number) const {
         const Step& step = in.step;
         const u32 m = number / step.tiles, tile = number - m * step.tiles;
         const i64 beam = static_cast<i64>(b) * step.beams + m;
         const bool finished = step.in_finished[beam];  // its row is none of this table
         const i64 row = finished ? 0 : step.in_rows[beam];
-        Opened own{0, __ldcg(step.masses + beam), step.in_scores[beam], m, tile * 64, finished};
-        const float* const bests = in.bests + (beam * in.pairs + tile / 2) * 8 + tile % 2;
-        float best[4];
+        Sixteened own{0, __ldcg(step.masses + beam), step.in_scores[beam], m, tile * 64, finished};
+        const float2* const bests = reinterpret_cast<const float2*>(in.bests + (beam * in.pairs + tile / 2) * 4) + tile % 2;
+        float2 best[4];
 #pragma unroll
         for (u32 q = 0; q < 4; ++q) best[q] = __ldcg(bests + 2 * q);
         u64 valid = tile < static_cast<u32>(step.table.words) ? step.table.bitmap[row * step.table.words + tile] : 0;
@@ -88,16 +59,19 @@ struct ReopenTiles {
             valid &= words[0] | static_cast<u64>(second) << 32;
         }
 #pragma unroll
-        for (u32 q = 0; q < 4; ++q)
-            if (bound.open(or_dead(own.score + log_probability(best[q], own.mass)))) own.mask |= sixteen(q);
+        for (u32 q = 0; q < 4; ++q) {
+            const u32 half = static_cast<u32>(sixteen(q));
+            if (bound.open(or_dead(own.score + log_probability(best[q].x, own.mass)))) own.mask |= half;
+            if (bound.open(or_dead(own.score + log_probability(best[q].y, own.mass)))) own.mask |= static_cast<u64>(half) << 32;
+        }
         own.mask = finished ? 0 : own.mask & valid;
         return own;
     }
 
     // PIECE candidates of a tile at a time.
-    template <class F> __device__ __forceinline__ void visit(const Opened& tile, F f) const {
+    template <class F> __device__ __forceinline__ void visit(const Sixteened& tile, F f) const {
         const Step& step = in.step;
-        const u32 first = tile.beam * static_cast<u32>(step.tiles) * 64 + tile.place;  // its first slot
+        const u32 first = tile.beam << POSITION_BITS | tile.place;  // its first slot
         if (tile.whole) {
             f(lane_id() == 0, rank_number(or_dead(tile.score), first));
             return;
@@ -147,33 +121,28 @@ __global__ void __launch_bounds__(THREADS, 1) reopen_tiles(const __grid_constant
     const int b = blockIdx.y;
     Carver carver;
     Chooser chooser = make_chooser(carver, step.capacity);
-    u32* const numbers = carver.take<u32>(KEYS_AT_ONCE);
-    Opened* const opened = carver.take<Opened>(THREADS);
+    u32* const numbers = carver.take<u32>(ROOM);
+    Sixteened* const opened = carver.take<Sixteened>(THREADS);
 
-    const u32 groups = static_cast<u32>(step.beams) * (step.slots / step.group);
-    const Bound bound = loosened(bound_of(step.groups + static_cast<i64>(b) * groups, groups, step.width, numbers, KEYS_AT_ONCE, chooser.histogram, chooser.words));
+    const u32 groups = static_cast<u32>(step.beams) * (step.slots / step.group), tiles = static_cast<u32>(step.beams) * step.tiles;
+    const Share<false> share{step.scratch + static_cast<i64>(b) * tiles, tiles, numbers, ROOM, chooser.words + 52};
+    ReopenTiles<T> source{in, b, Bound(), share, opened, {}};
+    share.ask(0, source.first);
+    source.bound = loosened(bound_of(step.groups + static_cast<i64>(b) * groups, groups, step.width, numbers, ROOM, chooser.histogram, chooser.words));
     bool last;
     const List list{step.lists + static_cast<i64>(b) * step.list_capacity, step.meetings + b};
-    const Gathered gathered = meet(ReopenTiles<T>{in, b, bound, numbers, opened, chooser.words + 52}, chooser, bound, step.width, list, gridDim.x, last, [] {});
+    const Gathered gathered = meet(source, chooser, source.bound, step.width, list, gridDim.x, last, [] {});
     if (!last) return;
 
-    const i64 first_beam = static_cast<i64>(b) * step.beams;
-    const u32 each = static_cast<u32>(step.tiles) * 64;
     const auto emit = [&](u32 place, u64 number) {
         const u32 slot = slot_of(number);
-        const int parent = slot / each;
-        const u32 token = slot - parent * each;
-        const i64 beam = first_beam + parent;
+        const int parent = slot >> POSITION_BITS;
+        const i64 beam = static_cast<i64>(b) * step.beams + parent;
+        const bool finished = step.in_finished[beam];
+        const i64 row = finished ? 0 : step.in_rows[beam];
+        const Made made = made_of(step, beam, parent, slot & POSITION, row, start_of(step.table.starts, row), finished);
         const float key = key_of(number);
-        const Ancestors ancestors = ancestors_of(step, beam);
-        const i64 row = step.in_rows[beam];
-        const bool was_finished = step.in_finished[beam];
-        const i64 known = was_finished ? 0 : row;  // looked up in any case, so that no load waits for a branch
-        const i64 entry = entry_at(step, known, start_of(step.table.starts, known), token);
-        u8 finished = 1;
-        i64 next = row;
-        if (!was_finished) next = settle(step, entry, finished);
-        write_beam(step, b, place, parent, ancestors, was_finished ? -1 : static_cast<int>(token), key, key, next, finished);
+        write_beam(step, b, place, parent, made.ancestors, made.token, key, key, made.row, made.finished);
     };
     write_padding(step, b, choose(chooser, gathered, step.width, emit));
 }

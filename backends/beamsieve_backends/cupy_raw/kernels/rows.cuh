@@ -1,5 +1,8 @@
 // The candidates of a request's rows, one after another, and how their logits become keys.
 
+// What a candidate is: its beam and its token.
+constexpr u32 TOKEN_BITS = 20, TOKEN_MASK = (1u << TOKEN_BITS) - 1u;
+
 // Rows up to so many candidates: each candidate adds up its row for itself.
 constexpr u32 TINY = 8;
 // Else a thread adds up a row of up to SHORT candidates, a warp up to LONG, and the block beyond.

@@ -12,22 +12,6 @@
 // of any M different rows: a candidate's logit and what it is, side by side, and behind all of these
 // the keys. M * widest row < 2^32, M <= 4096, V <= 2^20.
 
-// Eight numbers of a row, as they are loaded.
-template <class T>
-struct Eight {
-    uint4 words[sizeof(T) / 2];
-
-    __device__ __forceinline__ void load(const T* from) {
-#pragma unroll
-        for (int i = 0; i < static_cast<int>(sizeof(T) / 2); ++i) words[i] = reinterpret_cast<const uint4*>(from)[i];
-    }
-    __device__ __forceinline__ void settle() {
-#pragma unroll
-        for (int i = 0; i < static_cast<int>(sizeof(T) / 2); ++i) words[i] = settled(words[i]);
-    }
-    __device__ __forceinline__ void numbers(float (&to)[8]) const { load8(reinterpret_cast<const T*>(words), to); }
-};
-
 // The lane's part of four products of `size` numbers, those of row m[k] of `a` with row v[k] of `b`.
 template <class T> __device__ __forceinline__ void lane_products(const T* a, const T* b, const u32 (&m)[4], const u32 (&v)[4], u32 size, bool aligned, float (&sum)[4]) {
 #pragma unroll
@@ -176,16 +160,7 @@ __global__ void __launch_bounds__(THREADS, 2) score_rows(const __grid_constant__
     if (!arrived_last(&step.meetings[b].arrived, gridDim.x, chooser.words)) return;
 
     u32 alive = 0;
-    Gathered gathered;
-    if (beams == 1 && total <= ONE_ROW && first[0] >= 0) {
-        rows.names = nullptr;
-        float2 own;
-        gathered = one_row(step, chooser, first_beam, pairs, total, rows.keys, own, alive);
-        if (threadIdx.x == 0) mass[0] = own;
-        __syncthreads();
-    } else {
-        gathered = many_rows(rows, chooser, total, all_tiny, mass, alive);
-    }
+    const Gathered gathered = many_rows(rows, chooser, total, all_tiny, mass, alive);
     const u32 kept = choose(chooser, gathered, min(alive, static_cast<u32>(step.width)), [&](u32 place, u64 number) {
         const u32 candidate = slot_of(number), name = rows.name_of(candidate);
         const int m = static_cast<int>(name >> TOKEN_BITS);

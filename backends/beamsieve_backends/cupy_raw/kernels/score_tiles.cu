@@ -2,201 +2,32 @@
 //
 //     for b, m: mass[m] = log-sum-exp of the beam's denominator                  # spread over the blocks
 //               best[m, tile] = score[m] + (largest candidate logit in tile - mass[m])
-//               groups[m, group] = the best of the group's tiles
+//               groups[m, group] = the best of the group
 //
-// open_tiles is the second pass. A tile is `tile` positions of one beam: 64 tokens in the bitmap layout
-// (a word of the bitmap), 32 entries in the list layout. A group is `group` tiles of a beam: the best
-// of a group is a candidate too, and so many keys are enough for a sharp bound.
+// open_tiles or pool_tiles is the second pass. A tile is `tile` positions of one beam: 64 tokens in the bitmap
+// layout (a word of the bitmap), 32 entries in the list layout. A group is `group` tiles of a beam: the best
+// of a group is a candidate too, and so many keys are enough for a sharp bound. In the list layout most rows
+// have a tile or two, too few for that: there a group is `group` neighbouring entries of all tiles of a part.
 //
 // The tiles of a beam are dealt to `parts` parts, `together` neighbours at a time; parts are summed one
 // after the other, so that the sum is the same whether a beam has a warp for each part or one for
 // all (`warps_per_beam`). Grid (blocks per request, B): all blocks together go from beam to beam, whoever's
 // they are. With bonus or nudge the tiles are read twice: the best of a tile is then known only after
-// `mass`. Workspace: scratch_stride = M * tiles floats per request; `groups` [B, M, parts * slots / group];
-// `seen` [B, M]. M * tiles * tile < 2^32.
-
-// List layout: a tile is an entry to a lane, several tiles are on their way at a time.
-template <class T>
-__device__ __forceinline__ Mass read_entries(const Step& step, const Beam& beam, int part, int filled, float* best) {
-    const bool narrowed = step.normalize == NORMALIZE_ELIGIBLE, whole = step.normalize == NORMALIZE_ALL;
-    const int parts = step.parts;
-    Mass mass;
-#pragma unroll 1
-    for (int t = part; t < filled; t += parts * TILES_AHEAD) {
-        float x[TILES_AHEAD], most[TILES_AHEAD], top = never();
-        bool kept[TILES_AHEAD];
-        u32 token[TILES_AHEAD];
-#pragma unroll
-        for (int k = 0; k < TILES_AHEAD; ++k) {
-            const u32 p = static_cast<u32>(t + k * parts) * 32 + lane_id();
-            const bool there = t + k * parts < filled && p < beam.size;
-            token[k] = there ? token_at(step.table, beam.start + p) : ~0u;
-            kept[k] = there && is_eligible(step, beam.beam, p);
-        }
-#pragma unroll
-        for (int k = 0; k < TILES_AHEAD; ++k) x[k] = token[k] != ~0u ? logit_of<T>(step, beam.beam, token[k]) : never();
-#pragma unroll
-        for (int k = 0; k < TILES_AHEAD; ++k) {
-            most[k] = kept[k] ? x[k] : never();
-            if (narrowed) x[k] = most[k];
-            top = fmaxf(top, x[k]);
-        }
-        if (!whole) add_to_mass(mass, x, top);
-        const FourPlaces<32> places;
-        const float largest = places.largest(most);
-        const int tile = t + static_cast<int>(places.k) * parts;
-        if (places.writes && tile < filled) best[tile] = largest;
-    }
-    return mass;
-}
-
-// Bitmap layout, anything else: one tile at a time, two tokens to a lane.
-template <class T>
-__device__ __forceinline__ Mass read_positions(const Step& step, const Beam& beam, int part, float* best) {
-    const bool narrowed = step.normalize == NORMALIZE_ELIGIBLE, whole = step.normalize == NORMALIZE_ALL;
-    Mass mass;
-#pragma unroll 1
-    for (int chunk = part; chunk * 2 < step.tiles; chunk += step.parts) {
-#pragma unroll 1
-        for (int t = chunk * 2; t < min(chunk * 2 + 2, step.tiles); ++t) {
-            float x[2], candidate = never();
-#pragma unroll
-            for (int i = 0; i < 2; ++i) {
-                const u32 p = static_cast<u32>(t) * 64 + i * 32 + lane_id();
-                x[i] = never();
-                if (p >= beam.size) continue;
-                const bool valid = is_valid(step.table, beam.row, p), kept = valid && is_eligible(step, beam.beam, p);
-                const float logit = logit_of<T>(step, beam.beam, p);
-                if (kept) candidate = fmaxf(candidate, logit);
-                if (whole || (narrowed ? kept : valid)) x[i] = logit;
-            }
-            candidate = warp_max(candidate);
-            if (lane_id() == 0) best[t] = candidate;
-            add_to_mass(mass, x, fmaxf(x[0], x[1]));
-        }
-    }
-    return mass;
-}
-
-template <class T>
-__device__ __forceinline__ Mass read_part(const Step& step, const Beam& beam, int part, float* best) {
-    if (!is_listed(step)) return read_positions<T>(step, beam, part, best);
-    const int filled = min(step.tiles, static_cast<int>((beam.size + 31) / 32));
-#pragma unroll 1
-    for (int t = part + step.parts * lane_id(); t < step.tiles; t += step.parts * 32)
-        if (t >= filled) best[t] = never();
-    Mass mass = read_entries<T>(step, beam, part, filled, best);
-    if (step.normalize == NORMALIZE_ALL) {
-        mass = Mass();
-#pragma unroll 1
-        for (u32 v = part * 32 + lane_id(); v < static_cast<u32>(step.vocabulary); v += step.parts * 32) mass.add(logit_of<T>(step, beam.beam, v));
-    }
-    return mass;
-}
-
-// The same of several parts; their mass, in every lane. All parts are summed one after the other.
-template <class T>
-__device__ __forceinline__ Mass read_parts(const Step& step, const Beam& beam, int first, int end, u8* room, float* best) {
-    if (step.vectors && step.eligible == nullptr) return read_words<T, true>(step, beam, first, end, room, best);
-    if (step.vectors) return read_words<T, false>(step, beam, first, end, room, best);
-    Mass sum;
-#pragma unroll 1
-    for (int part = first; part < end; ++part) sum.add(read_part<T>(step, beam, part, best).across_warp());
-    return sum;
-}
+// `mass`. Workspace: scratch_stride = M * tiles floats per request; `groups` [B, M, parts * groups_of_part];
+// `seen` [B, M].
 
 template <class T>
 __global__ void __launch_bounds__(THREADS, 2) score_tiles(const __grid_constant__ Step step) {
-    const bool guided = step.bonus != nullptr || step.nudge != nullptr;
-    const bool listed = is_listed(step);
-    const u32 beams = step.beams, rows = gridDim.y * beams, blocks = gridDim.y * gridDim.x, block = blockIdx.y * gridDim.x + blockIdx.x;
-    const int tiles = step.tiles, parts = step.parts, share = step.warps_per_beam;
-
+    const u32 rows = gridDim.y * step.beams, blocks = gridDim.y * gridDim.x, block = blockIdx.y * gridDim.x + blockIdx.x;
+    const int share = step.warps_per_beam, shift = __ffs(share) - 1, own = warp_id() & (share - 1);
     Carver carver;
     u32* const words = carver.take<u32>(BLOCK_WORDS);
-    float* const largest_of = reinterpret_cast<float*>(words);      // [WARPS]
-    float* const sum_of = reinterpret_cast<float*>(words) + WARPS;  // [WARPS]
-    u8* const room = carver.take<u8>(0);                            // of Arriving, where `vectors`
-
-    const int shift = __ffs(share) - 1, own = warp_id() & (share - 1);
-    const u32 at_once = blocks * (WARPS >> shift);
-    const int together = listed ? 1 : 2;  // neighbours in one part
-    const int group_shift = __ffs(step.group) - 1;
-    const u32 of_beam = parts * step.slots >> group_shift;
+    u8* const room = carver.take<u8>(0);  // of Arriving, where `vectors`
+    const u32 at_once = blocks * (WARPS >> shift), of_beam = step.parts * groups_of_part(step);
 #pragma unroll 1
     for (u32 from = 0; from < rows; from += at_once) {
-        const u32 turn = from + (warp_id() >> shift) * blocks + block;
-        const bool there = turn < rows;
-        const u32 known = there ? turn : 0, b = known / beams;
-        Beam beam{known, 0, 0, static_cast<u32>(step.vocabulary)};
-        float* const best = step.scratch + static_cast<i64>(known) * tiles;
-        // All asked for at once, the count among it.
-        const i64 count = step.in_count[b];
-        const bool was_finished = step.in_finished[known];
-        const i64 row = step.in_rows[known];
-        const float score_before = step.in_scores[known];
-        const bool alive = there && known - b * beams < count, finished = alive && was_finished, live = alive && !finished;
-        beam.row = live ? row : 0;  // looked up in any case, so that no load waits for a branch
-        if (listed) {
-            const Range range = range_of(step.table.starts, beam.row);
-            beam.start = range.begin;
-            beam.size = range.size();
-        }
-        Mass sum;
-        if (live) sum = read_parts<T>(step, beam, own, share == 1 ? parts : own + 1, room, best);
-        if (share > 1) {
-            if (lane_id() == 0) {
-                largest_of[warp_id()] = sum.largest;
-                sum_of[warp_id()] = sum.sum;
-            }
-            __syncthreads();
-            sum = Mass();
-#pragma unroll 1
-            for (int i = 0; i < share; ++i) {
-                Mass other;
-                other.largest = largest_of[warp_id() - own + i];
-                other.sum = sum_of[warp_id() - own + i];
-                sum.add(other);
-            }
-            __syncthreads();
-        }
-        if (!there) continue;
-        const float2 mass = sum.log();
-        const float beam_score = alive ? score_before : never();
-        if (own == 0 && lane_id() == 0) step.seen[beam.beam] = Seen{listed && live ? beam.start : beam.row, mass, beam_score, live ? beam.size : 0, known - b * beams, 0};
-        __syncwarp();
-
-        // Logits become keys, a lane to a tile; the tiles are those that this warp wrote.
-        const int begin = own * step.slots, end = share == 1 ? parts * step.slots : begin + step.slots;
-        if (guided && live) {
-#pragma unroll 1
-            for (int i = begin; i < end; ++i) {
-                const int slot = i % step.slots, t = (i / step.slots + parts * (slot / together)) * together + slot % together;
-                if (t >= tiles) continue;
-                float largest = never();
-#pragma unroll 1
-                for (int k = lane_id(); k < step.tile; k += 32) {
-                    const u32 p = static_cast<u32>(t) * step.tile + k;
-                    if (p < beam.size) largest = fmaxf(largest, position_key<T>(step, beam.beam, listed ? beam.start : beam.row, p, mass, beam_score));
-                }
-                largest = warp_max(largest);
-                if (lane_id() == 0) best[t] = largest;
-            }
-            __syncwarp();
-        }
-#pragma unroll 1
-        for (int i = begin; i < end; i += 32) {
-            const int at = i + lane_id(), slot = at % step.slots;
-            const int t = (at / step.slots + parts * (slot / together)) * together + slot % together;
-            float key = never();
-            if (at < end && t < tiles) {
-                if (!live) key = finished && t == 0 ? or_dead(beam_score) : never();
-                else key = guided ? best[t] : or_dead(beam_score + log_probability(best[t], mass));
-                best[t] = key;
-            }
-#pragma unroll 1
-            for (int by = 1; by < step.group; by <<= 1) key = fmaxf(key, __shfl_xor_sync(EVERY_LANE, key, by));
-            if (at < end && (at & (step.group - 1)) == 0) step.groups[beam.beam * of_beam + (at >> group_shift)] = key;
-        }
+        const u32 turn = from + (warp_id() >> shift) * blocks + block, known = turn < rows ? turn : 0;
+        const Found to{step.scratch + static_cast<i64>(known) * step.tiles, step.groups + static_cast<i64>(known) * of_beam, step.seen + known};
+        score_beam<T>(step, turn < rows, known / step.beams, known, share, own, words, room, to);
     }
 }

@@ -51,7 +51,7 @@ struct Scale {
         per_key = span > 0.0f && is_finite(span) ? fminf((BINS - 1) / span, 1e30f) : 0.0f;
     }
     __device__ __forceinline__ u32 bin_of(float key) const {
-        return static_cast<u32>(fminf((high - key) * per_key, static_cast<float>(BINS - 1)));
+        return static_cast<u32>(fminf(fmaxf((high - key) * per_key, 0.0f), static_cast<float>(BINS - 1)));
     }
 };
 
@@ -90,6 +90,29 @@ __device__ __noinline__ Bin bin_reaching(const u32* histogram, u32* words, u32 b
     }
     __syncthreads();
     return {words[40], words[41]};
+}
+
+// The first of BINS bins at which the running count reaches `wanted`, else the last. Every warp finds it, in
+// two looks: which warp's share of the bins, and which bin there. A barrier lies before it and before `words`
+// are used again.
+__device__ __noinline__ u32 last_bin_of(const u32* histogram, u32* words, u32 wanted) {
+    static_assert(BINS == 4 * THREADS, "a thread has four bins");
+    const uint4* const bins = reinterpret_cast<const uint4*>(histogram);
+    const uint4 own = bins[threadIdx.x];
+    const u32 sum = __reduce_add_sync(EVERY_LANE, own.x + own.y + own.z + own.w);
+    if (lane_id() == 0) words[warp_id()] = sum;
+    __syncthreads();
+    const u32 upto = warp_scan(lane_id() < WARPS ? words[lane_id()] : 0);
+    const u32 reached = __ballot_sync(EVERY_LANE, upto >= wanted);
+    if (reached == 0) return BINS - 1;
+    const int share = __ffs(static_cast<int>(reached)) - 1;
+    const u32 before = __shfl_sync(EVERY_LANE, upto, share == 0 ? 31 : share - 1);
+    const uint4 four = bins[share * 32 + lane_id()];
+    const u32 all = four.x + four.y + four.z + four.w;
+    const u32 running = (share == 0 ? 0 : before) + warp_scan(all), begin = running - all;
+    const int lane = __ffs(static_cast<int>(__ballot_sync(EVERY_LANE, running >= wanted))) - 1;
+    const u32 later = (begin + four.x < wanted) + (begin + four.x + four.y < wanted) + (running - four.w < wanted);
+    return __shfl_sync(EVERY_LANE, (share * 32 + lane_id()) * 4 + later, lane);
 }
 
 __device__ __forceinline__ void clear_histogram(u32* histogram, u32 bins) {

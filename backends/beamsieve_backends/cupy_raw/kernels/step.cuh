@@ -6,14 +6,12 @@
 
 constexpr int NORMALIZE_ALL = 0, NORMALIZE_CATALOG = 1, NORMALIZE_ELIGIBLE = 2;
 
-// What score_tiles found of a beam: open_tiles asks for it once, and for nothing that leads there.
+// What score_tiles found of a beam: open_tiles asks for it, and for nothing that leads there.
 struct __align__(16) Seen {
     i64 base;     // row (bitmap layout) or first entry (list layout); 0 for a finished beam
     float2 mass;
     float score;  // -inf for a beam that is not there
     u32 size;     // positions; 0 for a finished beam, and for one that is not there
-    u32 beam;     // m
-    u32 place;    // in open_tiles: first position of a tile
 };
 
 struct Step {
@@ -64,13 +62,18 @@ struct Step {
     int tiles;           // score_tiles: tiles per beam
     int parts;           // score_tiles: into how many parts they are dealt, a power of two up to WARPS
     int slots;           // score_tiles: places for tiles in a part, a multiple of `group`
-    int group;           // score_tiles, tile_slots: tiles in a group, a power of two
+    int group;           // score_tiles, tile_slots: tiles in a group, or entries of a tile; a power of two
     int warps_per_beam;  // score_tiles: 1, or as many as parts
     int single;          // entries of a table of one row, else 0
     int staged;          // score_rows: numbers of the workspace that fit in shared memory
+    int requests;        // multiply_row: B
+    int request_parts;   // multiply_row: into how many parts they are dealt
 };
 
 __device__ __forceinline__ bool is_listed(const Step& step) { return step.table.bitmap == nullptr; }
+
+// score_tiles: groups of a part of a beam's tiles.
+__device__ __forceinline__ int groups_of_part(const Step& step) { return (is_listed(step) ? 32 : step.slots) / step.group; }
 
 // The entry at position p of a row whose first entry is `begin`; p is valid there.
 __device__ __forceinline__ i64 entry_at(const Step& step, i64 row, i64 begin, u32 p) {

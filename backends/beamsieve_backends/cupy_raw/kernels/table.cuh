@@ -29,23 +29,40 @@ __device__ __forceinline__ u32 place_of_bit(u64 word, u32 left) {
     return place;
 }
 
-__device__ __forceinline__ i64 start_from_sample(const Starts& starts, i64 row, i64 sample) {
+// What leads to a row's start, in the order in which it must be asked for: `sample` is the start itself unless
+// `sampled`, and words[0] where it is negative.
+struct StartWords {
+    u64 words[3];
+};
+__device__ __forceinline__ bool sampled(const Starts& starts) { return starts.plain == nullptr && starts.bits != nullptr; }
+__device__ __forceinline__ i64 sample_of(const Starts& starts, i64 row) {
+    if (starts.plain != nullptr) return signed_at(starts.plain, starts.bytes, row);
+    if (starts.bits == nullptr) return row;
+    return signed_at(starts.samples, starts.bytes, row >> starts.block_bits);
+}
+__device__ __forceinline__ StartWords start_words(const Starts& starts, i64 row, i64 sample) {
+    if (sample < 0) {
+        const u32 left = static_cast<u32>(row) & ((1u << starts.block_bits) - 1u);
+        return {{static_cast<u64>(signed_at(starts.exceptions, starts.bytes, ((-sample - 1) << starts.block_bits) + left)), 0, 0}};
+    }
+    const u64* const bits = starts.bits + (sample >> 6);
+    return {{bits[0], bits[1], bits[2]}};
+}
+__device__ __forceinline__ i64 start_in(const Starts& starts, i64 row, i64 sample, const StartWords& found) {
+    if (sample < 0) return static_cast<i64>(found.words[0]);
     u32 left = static_cast<u32>(row) & ((1u << starts.block_bits) - 1u);
-    if (sample < 0) return signed_at(starts.exceptions, starts.bytes, ((-sample - 1) << starts.block_bits) + left);
-    const i64 at = sample >> 6;
     const int shift = static_cast<int>(sample & 63);
-    const u64 words[3] = {starts.bits[at] >> shift << shift, starts.bits[at + 1], starts.bits[at + 2]};
-    const u32 first = __popcll(words[0]), second = first + __popcll(words[1]);
+    const u64 begin = found.words[0] >> shift << shift;
+    const u32 first = __popcll(begin), second = first + __popcll(found.words[1]);
     const int which = (left >= first) + (left >= second);
-    const u64 word = which == 0 ? words[0] : which == 1 ? words[1] : words[2];
+    const u64 word = which == 0 ? begin : which == 1 ? found.words[1] : found.words[2];
     left -= which == 0 ? 0 : which == 1 ? first : second;
-    return ((at + which) << 6) + place_of_bit(word, left) - (starts.gap ? row : 0);
+    return (((sample >> 6) + which) << 6) + place_of_bit(word, left) - (starts.gap ? row : 0);
 }
 
 __device__ __forceinline__ i64 start_of(const Starts& starts, i64 row) {
-    if (starts.plain != nullptr) return signed_at(starts.plain, starts.bytes, row);
-    if (starts.bits == nullptr) return row;
-    return start_from_sample(starts, row, signed_at(starts.samples, starts.bytes, row >> starts.block_bits));
+    const i64 sample = sample_of(starts, row);
+    return sampled(starts) ? start_in(starts, row, sample, start_words(starts, row, sample)) : sample;
 }
 
 struct Range {

@@ -26,24 +26,24 @@ __device__ __forceinline__ Mass lanes_mass(Mass mass) {  // of four lanes that s
     return mass;
 }
 
-// Adds a lane's sixteen logits of a tile to the row's mass; the best that may be chosen comes back. `Same`:
-// what counts is what may be chosen. Token i of the sixteen is bit 8 (i / 2) + i % 2 of the shifted words.
+// Adds a lane's sixteen logits of a tile to the row's mass; the best that may be chosen of each half comes back.
+// `Same`: what counts is what may be chosen. Token i of the sixteen is bit 8 (i / 2) + i % 2 of the shifted words.
 template <bool Same>
-__device__ __forceinline__ float add_sixteen(const float (&x)[16], u64 counts, u64 keeps, Mass& mass) {
+__device__ __forceinline__ float2 add_sixteen(const float (&x)[16], u64 counts, u64 keeps, Mass& mass) {
     const u32 count[2] = {static_cast<u32>(counts), static_cast<u32>(counts >> 32)}, keep[2] = {static_cast<u32>(keeps), static_cast<u32>(keeps >> 32)};
-    float best = never(), top = mass.largest, y[16];
+    float best[2] = {never(), never()}, top = mass.largest, y[16];
 #pragma unroll
     for (int i = 0; i < 16; ++i) {
         const u32 bit = 1u << (8 * (i / 2 % 4) + i % 2);
         y[i] = count[i / 8] & bit ? x[i] : never();
         if (Same) {
-            best = fmaxf(best, y[i]);
+            best[i / 8] = fmaxf(best[i / 8], y[i]);
         } else {
-            best = fmaxf(best, keep[i / 8] & bit ? x[i] : never());
+            best[i / 8] = fmaxf(best[i / 8], keep[i / 8] & bit ? x[i] : never());
             top = fmaxf(top, y[i]);
         }
     }
-    if (Same) top = fmaxf(top, best);
+    if (Same) top = fmaxf(top, fmaxf(best[0], best[1]));
     float offset = top == never() ? 0.0f : -top * LOG2_E, even = 0.0f, odd = 0.0f;
 #pragma unroll
     for (int i = 0; i < 16; i += 2) {
@@ -53,7 +53,7 @@ __device__ __forceinline__ float add_sixteen(const float (&x)[16], u64 counts, u
     even += odd;
     if (!(even < -never())) {  // a logit that is NaN or infinite is found by what it makes of the sum: again without it
         top = mass.largest;
-        best = never();
+        best[0] = best[1] = never();
         // Nothing of the first look is kept for this one.
         const u32 counted[2] = {settled(count[0]), settled(count[1])}, kept[2] = {settled(keep[0]), settled(keep[1])};
 #pragma unroll
@@ -62,7 +62,7 @@ __device__ __forceinline__ float add_sixteen(const float (&x)[16], u64 counts, u
             const float z = or_dead(x[i]);
             y[i] = counted[i / 8] & bit ? z : never();
             top = fmaxf(top, y[i]);
-            best = fmaxf(best, kept[i / 8] & bit ? z : never());
+            best[i / 8] = fmaxf(best[i / 8], kept[i / 8] & bit ? z : never());
         }
         offset = top == never() ? 0.0f : -top * LOG2_E;
         even = 0.0f;
@@ -71,5 +71,5 @@ __device__ __forceinline__ float add_sixteen(const float (&x)[16], u64 counts, u
     }
     mass.sum = mass.sum * quick_exp2(fmaf(mass.largest, LOG2_E, offset)) + even;
     mass.largest = top;
-    return best;
+    return make_float2(best[0], best[1]);
 }

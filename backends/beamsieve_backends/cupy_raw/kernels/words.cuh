@@ -59,6 +59,13 @@ struct Arriving {
 
     static constexpr u32 HALF = TILES_AHEAD * 32;  // vectors of a warp in one turn
 
+    __device__ __forceinline__ Arriving(const Step& step, i64 beam, u8* room) {
+        const u32 own = lane_id() * 4;
+        place = settled_in_block(reinterpret_cast<Four*>(room) + warp_id() * 2 * HALF + lane_id());
+        logits = settled(static_cast<const T*>(step.logits) + beam * step.vocabulary + own);
+        left = step.vocabulary - min(own, static_cast<u32>(step.vocabulary));
+    }
+
     // Logits `at`, `at + apart`, …, four each.
     __device__ __forceinline__ void ask(u32 half, u32 at, u32 apart) const {
 #pragma unroll
@@ -82,30 +89,24 @@ struct Arriving {
 // Parts `first` to `end` of a live beam's tiles; the mass of these, in every lane, and the tiles' largest
 // candidate logits in `best`. The usual case, at the speed of memory: bitmap layout, whole vectors, no
 // bias, and a denominator of valid or of eligible tokens. A chunk is two tiles, four tokens to a lane;
-// a turn is TILES_AHEAD chunks of a part. An invalid token is -inf, and exp makes it 0.
+// a turn is TILES_AHEAD chunks of a part, of which the first is asked for already. An invalid token is -inf, and exp makes it 0.
 //
 // Every instruction of a turn counts. So what does not change is in registers (`settled`), and a logit
 // that is NaN or +inf is looked for by what it makes of the sum: then the turn is done again without it.
 template <class T, bool AllKept>
-__device__ __forceinline__ Mass read_words(const Step& step, const Beam& beam, int first, int end, u8* room, float* best) {
-    using Vectors = Arriving<T>;
+__device__ __forceinline__ Mass read_words(const Step& step, const Beam& beam, int first, int end, const Arriving<T>& arriving, float* best) {
     const u32 lane = lane_id(), own = lane * 4, parts = step.parts, apart = parts * 128;
-    const u32 nibble = settled((lane & 1) * 4), left = step.vocabulary - min(own, static_cast<u32>(step.vocabulary));
-    const Vectors arriving{
-        settled_in_block(reinterpret_cast<typename Vectors::Four*>(room) + warp_id() * 2 * Vectors::HALF + lane),
-        settled(static_cast<const T*>(step.logits) + beam.beam * step.vocabulary + own), left
-    };
+    const u32 nibble = settled((lane & 1) * 4), left = arriving.left;
     const u8* const valid_bits = settled(reinterpret_cast<const u8*>(step.table.bitmap + beam.row * step.table.words) + lane / 2);
     const u8* const kept_bits = AllKept ? nullptr : settled(reinterpret_cast<const u8*>(step.eligible + beam.beam * step.eligible_words) + lane / 2);
     const bool narrowed = step.normalize == NORMALIZE_ELIGIBLE, scaled = step.left_units != nullptr;
     const float left_unit = scaled ? step.left_units[beam.beam] : 1.0f;
     const FourPlaces<16> places;
-    float* const lane_best = settled(best + 2 * places.k * parts + lane / 16);
+    float* const lane_best = settled_anywhere(best + 2 * places.k * parts + lane / 16);
     const u32 tiles_left = static_cast<u32>(max(0, step.tiles - static_cast<int>(2 * places.k * parts + lane / 16)));
     const u32 all = step.tiles * 64;
     Mass mass, sum;
     u32 part = first, at = first * 128, half = 0;
-    arriving.ask(0, at, apart);
 #pragma unroll 1
     while (part < static_cast<u32>(end)) {
         u32 next_part = part, next = at + apart * TILES_AHEAD;
