@@ -8,7 +8,7 @@ shares no table, no row arithmetic and no selection with the others.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any, ClassVar
+from typing import Any, ClassVar, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -106,10 +106,9 @@ class ReferenceBackend(Backend):
 
     def select(self, beams: Beams, candidates: Candidates, width: int, keys: Array | None) -> Beams:
         """``beamsieve_spec.select``."""
-        found = spec.Candidates(
-            candidates.tokens, candidates.scores.astype(np.float64), candidates.rows
-        )
-        kept = spec.select(beams.search.tables, _as_spec(beams), found, width, keys)
+        before, scores = _as_spec(beams), candidates.scores.astype(np.float64)
+        found = spec.Candidates(candidates.tokens, scores, candidates.rows, before)
+        kept = spec.select(beams.search.tables, before, found, width, keys)
         return Beams(
             step=kept.step,
             tokens=kept.tokens,
@@ -124,8 +123,8 @@ class ReferenceBackend(Backend):
 
     def add_nudge(self, candidates: Candidates, nudge: Array) -> Array:
         """``beamsieve_spec.add_nudge``."""
-        found = spec.Candidates(candidates.tokens, candidates.scores, candidates.rows)
-        return spec.add_nudge(found, nudge)
+        # Tokens and scores are all that it reads, and they have the same names and shapes here.
+        return spec.add_nudge(cast("spec.Candidates", candidates), nudge)
 
     def asarray(self, value: Any, *, what: str) -> NDArray[Any]:
         """Any array on the CPU, as NumPy, without a copy."""

@@ -15,9 +15,9 @@ from beamsieve.index.build import make_table
 from beamsieve_bench.catalogs import Workload
 from beamsieve_bench.gpu_check import check_step
 from beamsieve_bench.gpu_others import naive_selective_step
-from beamsieve_bench.gpu_stage import TOLERANCE, Stage, checkable, tables_of
+from beamsieve_bench.gpu_stage import TOLERANCE, Stage, checkable
 from beamsieve_bench.gpu_timing import kernel_times, measured_ms
-from beamsieve_bench.gpu_workloads import StepCase, step_case
+from beamsieve_bench.gpu_workloads import StepCase, step_case, tables_of
 
 SWEEP = (2048, 4096, 8192, 16384)
 SWEPT_ITEMS = 1_000_000

@@ -23,7 +23,6 @@ from __future__ import annotations
 import argparse
 import json
 import multiprocessing
-import pickle
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -34,11 +33,11 @@ from beamsieve.index.tables import StepTable
 from beamsieve.interface import Projection, StepInputs
 from beamsieve_backends.triton_slots.step import NewBeams, StepArrays, run_step
 from beamsieve_backends.triton_slots.tables import DeviceTables, load_table
-from beamsieve_bench.catalogs import WORKLOADS, Workload, skewed_sids
+from beamsieve_bench.catalogs import WORKLOADS
 from beamsieve_bench.gpu_check import check_step
 from beamsieve_bench.gpu_others import unconstrained_step
 from beamsieve_bench.gpu_timing import kernel_times, measured_ms
-from beamsieve_bench.gpu_workloads import StepCase, step_case, step_tables
+from beamsieve_bench.gpu_workloads import StepCase, step_case, tables_of
 from beamsieve_bench.stage_search import DTYPES
 
 TOLERANCE = 1e-5
@@ -133,20 +132,6 @@ def checkable(
 ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor]:
     """What ``gpu_check.check_step`` takes of a step's result."""
     return new.tokens, new.scores, new.rows, new.parents, new.count
-
-
-def tables_of(workload: Workload, kept: Path | None = None) -> tuple[StepTable, ...]:
-    """A catalog's tables on the host; from the directory ``kept`` or put there, if it is given."""
-    name = "-".join(map(str, workload)) + ".pickle"
-    if kept is not None and (kept / name).exists():
-        # Written by the line below, on this machine.
-        tables: tuple[StepTable, ...] = pickle.loads((kept / name).read_bytes())
-        return tables
-    tables = step_tables(skewed_sids(workload), [workload.vocabulary] * workload.length)
-    if kept is not None:
-        kept.mkdir(parents=True, exist_ok=True)
-        (kept / name).write_bytes(pickle.dumps(tables))
-    return tables
 
 
 def main() -> None:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import pickle
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 import numpy as np
 import torch
@@ -13,6 +15,7 @@ from beamsieve.index.build import make_table
 from beamsieve.index.starts import starts_dtype
 from beamsieve.index.tables import StepTable
 from beamsieve.index.tokens import token_dtype
+from beamsieve_bench.catalogs import Workload, skewed_sids
 
 HIDDEN = 256
 
@@ -46,6 +49,20 @@ def step_tables(sids: NDArray[np.int32], codebooks: Sequence[int]) -> tuple[Step
         tables.append(make_table(step, vocabulary, starts, tokens, None))
         parents = places
     return tuple(tables)
+
+
+def tables_of(workload: Workload, kept: Path | None = None) -> tuple[StepTable, ...]:
+    """A catalog's tables on the host; from the directory ``kept`` or put there, if it is given."""
+    name = "-".join(map(str, workload)) + ".pickle"
+    if kept is not None and (kept / name).exists():
+        # Written by the line below, on this machine.
+        tables: tuple[StepTable, ...] = pickle.loads((kept / name).read_bytes())
+        return tables
+    tables = step_tables(skewed_sids(workload), [workload.vocabulary] * workload.length)
+    if kept is not None:
+        kept.mkdir(parents=True, exist_ok=True)
+        (kept / name).write_bytes(pickle.dumps(tables))
+    return tables
 
 
 def step_case(

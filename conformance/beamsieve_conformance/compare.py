@@ -13,41 +13,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from itertools import pairwise
-from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from beamsieve_conformance.difference import DifferenceError
+from beamsieve_conformance.form import DTYPES, HostBeams, check_form, check_order, hold
 
-@dataclass(frozen=True)
-class HostBeams:
-    """``beamsieve.interface.Beams`` as NumPy arrays, with the same names, shapes and dtypes."""
-
-    step: int
-    tokens: NDArray[np.int32]
-    scores: NDArray[np.float32]
-    keys: NDArray[np.float32]
-    rows: NDArray[np.int64]
-    parents: NDArray[np.int64]
-    finished: NDArray[np.bool_]
-    count: NDArray[np.int64]
-
-    @property
-    def batch(self) -> int:
-        """B, the number of requests."""
-        return len(self.count)
-
-    @property
-    def width(self) -> int:
-        """M, the number of places per request."""
-        return int(self.scores.shape[1])
-
-    def bits(self, request: int | None = None) -> tuple[bytes, ...]:
-        """Every output's bytes, of one request or of all: equal exactly when all bits are."""
-        pick = slice(None) if request is None else slice(request, request + 1)
-        names = ("tokens", "scores", "keys", "rows", "parents", "finished", "count")
-        return tuple(np.ascontiguousarray(getattr(self, name)[pick]).tobytes() for name in names)
+__all__ = ["DTYPES", "Candidates", "HostBeams", "Truth", "allowed", "check_form", "check_order"]
+__all__ += ["check_same_bits", "check_step", "hold", "shortened"]
 
 
 @dataclass(frozen=True)
@@ -63,75 +36,10 @@ class Truth:
 Candidates = Mapping[tuple[int, int], Truth]
 """A request's candidates that are alive, by (parent, token); a finished beam's token is -1."""
 
-DTYPES: Mapping[str, Any] = {
-    "tokens": np.int32,
-    "scores": np.float32,
-    "keys": np.float32,
-    "rows": np.int64,
-    "parents": np.int64,
-    "finished": np.bool_,
-    "count": np.int64,
-}
-
 
 def allowed(tolerance: float, *values: float) -> float:
     """How far a result may lie from ``values[0]``: the tolerance, times the size if above 1."""
     return tolerance * max(1.0, *(abs(value) for value in values))
-
-
-def check_form(beams: HostBeams, *, step: int, batch: int, width: int) -> None:
-    """Shapes and dtypes, and the sentinels of every place without a beam."""
-    assert beams.step == step, f"beams.step is {beams.step} after {step} tokens"
-    shapes = {
-        "tokens": (batch, width, step),
-        "count": (batch,),
-        **dict.fromkeys(("scores", "keys", "rows", "parents", "finished"), (batch, width)),
-    }
-    for name, shape in shapes.items():
-        array = getattr(beams, name)
-        assert array.shape == shape, f"beams.{name} has shape {array.shape}, not {shape}"
-        assert array.dtype == DTYPES[name], (
-            f"beams.{name} is {array.dtype}, not {np.dtype(DTYPES[name])}"
-        )
-    for b in range(batch):
-        real = int(beams.count[b])
-        assert 0 <= real <= width, f"request {b}: count {real} in {width} places"
-        empty = slice(real, None)
-        for name, wanted in (
-            ("scores", -np.inf),
-            ("keys", -np.inf),
-            ("rows", -1),
-            ("parents", -1),
-            ("tokens", -1),
-            ("finished", False),
-        ):
-            found = getattr(beams, name)[b, empty]
-            assert (found == wanted).all(), (
-                f"request {b}: places {real} and after hold no beam, so {name} must be {wanted} "
-                f"there, not {found.tolist()}"
-            )
-        for name in ("scores", "keys"):
-            values = getattr(beams, name)[b, :real]
-            assert np.isfinite(values).all(), (
-                f"request {b}: a kept beam's {name} must be finite: {values.tolist()}"
-            )
-        assert (beams.rows[b, :real] >= 0).all(), f"request {b}: a kept beam without a row"
-
-
-def check_order(beams: HostBeams) -> None:
-    """Kept beams come by higher key, then lower parent, then lower token, and none comes twice."""
-    for b in range(beams.batch):
-        real = int(beams.count[b])
-        order = [
-            (-float(beams.keys[b, m]), int(beams.parents[b, m]), int(beams.tokens[b, m, -1]))
-            for m in range(real)
-        ]
-        for m, (before, after) in enumerate(pairwise(order)):
-            assert before < after, (
-                f"request {b}: place {m} (key {-before[0]!r}, parent {before[1]}, token "
-                f"{before[2]}) may not stand before place {m + 1} (key {-after[0]!r}, parent "
-                f"{after[1]}, token {after[2]})"
-            )
 
 
 def check_step(
@@ -150,6 +58,9 @@ def check_step(
         truth: per request, every candidate of ``before`` that is alive.
         width: the width that was asked for.
         tolerance: the declared tolerance for the dtype of this step's inputs.
+
+    Raises:
+        DifferenceError: it is not; says which rule was broken, and where.
     """
     check_form(after, step=before.step + 1, batch=before.batch, width=width)
     check_order(after)
@@ -167,36 +78,86 @@ def _check_request(
 ) -> None:
     real = int(after.count[b])
     wanted = min(width, len(candidates))
-    assert real == wanted, (
-        f"request {b}, step {after.step}: {real} beams kept; {len(candidates)} candidates are "
-        f"alive and the width is {width}, so {wanted} belong there"
-    )
+    if real != wanted:
+        raise DifferenceError(
+            "count",
+            f"request {b}, step {after.step}: {real} beams kept; {len(candidates)} candidates are "
+            f"alive and the width is {width}, so {wanted} belong there",
+            f"{wanted} kept: the width is {width}, candidates that are alive: {len(candidates)}",
+            f"{real} kept{_odd_ones(after, b, candidates, real > wanted)}",
+            b,
+        )
     kept: set[tuple[int, int]] = set()
     for m in range(real):
         parent, token = int(after.parents[b, m]), int(after.tokens[b, m, -1])
         where = f"request {b}, step {after.step}, place {m} (parent {parent}, token {token})"
         true = candidates.get((parent, token))
-        assert true is not None, f"{where}: no such candidate; it is not valid or it is dead"
-        assert (parent, token) not in kept, f"{where}: kept twice"
+        if true is None:
+            alive = [v for m, v in candidates if m == parent]
+            raise DifferenceError(
+                "candidates",
+                f"{where}: no such candidate; it is not valid or it is dead",
+                f"of parent {parent} one of the tokens {shortened(alive)}",
+                f"token {token} at place {m}",
+                b,
+            )
         kept.add((parent, token))
         history, parents = after.tokens[b, m, :-1].tolist(), before.tokens[b, parent].tolist()
-        assert history == parents, f"{where}: earlier tokens {history}, not the parent's {parents}"
-        assert int(after.rows[b, m]) == true.row, (
-            f"{where}: row {int(after.rows[b, m])}, not {true.row}"
-        )
-        assert bool(after.finished[b, m]) == true.finished, (
-            f"{where}: finished must be {true.finished}"
-        )
-        for name, found, exact in (
-            ("score", float(after.scores[b, m]), true.score),
-            ("key", float(after.keys[b, m]), true.key),
+        for rule, found, right, message in (
+            ("history", history, parents, f"earlier tokens {history}, not the parent's {parents}"),
+            ("rows", int(after.rows[b, m]), true.row, f"row {after.rows[b, m]}, not {true.row}"),
+            (
+                "finished",
+                bool(after.finished[b, m]),
+                true.finished,
+                f"finished must be {true.finished}",
+            ),
+        ):
+            if found != right:
+                raise DifferenceError(
+                    rule,
+                    f"{where}: {message}",
+                    f"{right} at place {m} (parent {parent}, token {token})",
+                    str(found),
+                    b,
+                )
+        for rule, number, exact in (
+            ("scores", float(after.scores[b, m]), true.score),
+            ("keys", float(after.keys[b, m]), true.key),
         ):
             bound = allowed(tolerance, exact, true.score)
-            assert abs(found - exact) <= bound, (
-                f"{where}: {name} {found!r} lies {abs(found - exact):.3g} from {exact!r}; "
-                f"{bound:.3g} is allowed"
-            )
+            if not abs(number - exact) <= bound:
+                raise DifferenceError(
+                    rule,
+                    f"{where}: {rule[:-1]} {number!r} lies {abs(number - exact):.3g} from "
+                    f"{exact!r}; {bound:.3g} is allowed",
+                    f"{rule[:-1]} {exact!r} at place {m} (parent {parent}, token {token})",
+                    f"{number!r}, which lies {abs(number - exact):.3g} off; {bound:.3g} is allowed",
+                    b,
+                )
     _check_cut(after, b, candidates, kept, tolerance)
+
+
+def _odd_ones(after: HostBeams, b: int, candidates: Candidates, too_many: bool) -> str:
+    """In words, which beams are too many, or which candidates are missing."""
+    real = int(after.count[b])
+    pairs = zip(after.parents[b, :real].tolist(), after.tokens[b, :real, -1].tolist(), strict=True)
+    kept = list(pairs)
+    if too_many:
+        extra = [pair for pair in kept if pair not in candidates]
+        return f", among them no candidates: (parent, token) {shortened(extra)}" if extra else ""
+    missing = sorted(set(candidates) - set(kept))
+    return f"; not among them: (parent, token) {shortened(missing)}"
+
+
+def shortened(values: Sequence[object], most: int = 8) -> str:
+    """The first of ``values``, and how many there are where that is not all.
+
+    >>> shortened([3, 4], most=2), shortened(range(5), most=2)
+    ('3 4', '0 1 … (5 in all)')
+    """
+    shown = " ".join(str(value) for value in values[:most])
+    return shown if len(values) <= most else f"{shown} … ({len(values)} in all)"
 
 
 def _check_cut(
@@ -209,23 +170,36 @@ def _check_cut(
     lowest = min(candidates[place].key for place in kept)
     best, place, true = max(left, key=lambda entry: (entry[0], entry[1]))
     bound = allowed(tolerance, best, true.score)
-    assert best <= lowest + bound, (
-        f"request {b}, step {after.step}: the candidate of parent {place[0]} with token {place[1]} "
-        f"has key {best!r} and was left out, though one with key {lowest!r} was kept"
-    )
+    if not best <= lowest + bound:
+        raise DifferenceError(
+            "best",
+            f"request {b}, step {after.step}: the candidate of parent {place[0]} with token "
+            f"{place[1]} has key {best!r} and was left out, though one with key {lowest!r} was "
+            "kept",
+            f"parent {place[0]} with token {place[1]}, whose key is {best!r}",
+            f"a beam whose key is {lowest!r} in its place",
+            b,
+        )
 
 
 def check_same_bits(found: HostBeams, expected: HostBeams, what: str) -> None:
     """Two outcomes that must not differ in one bit."""
     for name in DTYPES:
         left, right = getattr(found, name), getattr(expected, name)
-        assert left.shape == right.shape, (
-            f"{what}: {name} has shape {left.shape}, not {right.shape}"
+        hold(
+            left.shape == right.shape,
+            "",
+            f"{what}: {name} has shape {left.shape}, not {right.shape}",
+            f"{name} of shape {right.shape}",
+            left.shape,
         )
         if left.tobytes() != right.tobytes():
             places = np.argwhere(left != right)
             first = tuple(int(i) for i in places[0]) if len(places) else ()
-            raise AssertionError(
-                f"{what}: {name} differs, first at {list(first)}: "
-                f"{left[first].tolist()!r}, not {right[first].tolist()!r}"
+            here, there = left[first].tolist(), right[first].tolist()
+            raise DifferenceError(
+                "",
+                f"{what}: {name} differs, first at {list(first)}: {here!r}, not {there!r}",
+                f"{name}{list(first)} is {there!r} both times",
+                f"{here!r}, {what}",
             )

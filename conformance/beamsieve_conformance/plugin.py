@@ -1,89 +1,31 @@
 """The suite as a pytest plug-in: ``pytest -p beamsieve_conformance --backend NAME``.
 
 It opens the backend, leaves out the tests of what the backend does not declare (and says so), turns
-known deviations into strict expected failures, and closes with a summary by capability.
+known deviations into strict expected failures, and closes with a summary by capability and, of what
+failed, by cause. Pytest's own account of each failure comes with ``--verbose`` or ``--tb``.
 """
 
 from __future__ import annotations
 
+import json
 from collections import Counter
 from collections.abc import Generator
-from dataclasses import dataclass, field
+from dataclasses import asdict
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, settings
+from hypothesis import HealthCheck, Phase, settings
 
 from beamsieve.errors import BeamsieveError
-from beamsieve_conformance import deviations, features, records
+from beamsieve_conformance import deviations, failures, features, records, report
+from beamsieve_conformance.outcome import Run, short_name
 from beamsieve_conformance.subject import NotDeclared, Subject
 
+NAMES_OF_FAILURES = "fE"
+"""What pytest lists in its short summary unless ``-r`` is given."""
 SUITE = Path(__file__).parent / "suite"
-OUTCOMES = ("passed", "failed", "deviates", "not run")
-
-
-@dataclass
-class Run:
-    """One run of the suite against one backend."""
-
-    subject: Subject
-    quick: bool
-    examples: int
-    known: list[deviations.Deviation]
-    partial: str = ""
-    """What was left out of the suite by the caller's wish; empty when all of it ran."""
-    features: dict[str, list[str]] = field(default_factory=dict)
-    """Per collected test, what it is about."""
-    outcomes: dict[str, str] = field(default_factory=dict)
-    """Per test that ran, one of OUTCOMES."""
-    reasons: dict[str, str] = field(default_factory=dict)
-    """Per test that deviates or was not run, why."""
-    not_declared: Counter[str] = field(default_factory=Counter)
-    """Per feature that the backend does not declare, how many tests were left out."""
-    not_declared_late: Counter[str] = field(default_factory=Counter)
-    """The same, of tests that found it out while they ran."""
-    unmatched: list[str] = field(default_factory=list)
-    """Deviations that name no test."""
-    lost: list[str] = field(default_factory=list)
-    """Processes that ended without a word of what they had tested."""
-
-    def said(self) -> dict[str, Any]:
-        """What a process that tests a part tells the one that started it."""
-        return {
-            "partial": self.partial,
-            "features": self.features,
-            "outcomes": self.outcomes,
-            "reasons": self.reasons,
-            "not_declared": dict(self.not_declared),
-            "not_declared_late": dict(self.not_declared_late),
-            "unmatched": self.unmatched,
-        }
-
-    def add(self, said: dict[str, Any]) -> None:
-        """Take in what another process said: all collect the same tests, each runs some."""
-        self.partial = said["partial"]
-        self.features = said["features"]
-        self.not_declared = Counter(said["not_declared"])
-        self.not_declared_late.update(said["not_declared_late"])
-        self.unmatched = said["unmatched"]
-        self.outcomes |= said["outcomes"]
-        self.reasons |= said["reasons"]
-
-    def left_out(self) -> Counter[str]:
-        """Per feature that is not declared, how many tests were left out for it."""
-        return self.not_declared + self.not_declared_late
-
-    def tested(self) -> list[str]:
-        """The features that tests ran for; what every backend has comes first."""
-        names = {name for test in self.outcomes for name in self.features[test]}
-        return sorted(names, key=lambda name: (name != features.EVERY, name))
-
-    def counts(self, feature: str) -> Counter[str]:
-        """How the tests of one feature ended."""
-        return Counter(
-            outcome for test, outcome in self.outcomes.items() if feature in self.features[test]
-        )
 
 
 KEY = pytest.StashKey[Run]()
@@ -97,6 +39,9 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     group.addoption("--quick", action="store_true", help="fewer examples, and no slow tests")
     group.addoption("--examples", type=int, metavar="N", help="random cases per property")
     group.addoption("--record", type=Path, metavar="FILE", help="write the outcome to FILE")
+    group.addoption(
+        "--causes", type=Path, metavar="FILE", help="write all failures, by cause, to FILE"
+    )
     group.addoption("--deviations", type=Path, metavar="FILE", help="known deviations (TOML)")
 
 
@@ -119,7 +64,7 @@ def pytest_configure(config: pytest.Config) -> None:
     except (BeamsieveError, deviations.DeviationError) as error:
         raise pytest.UsageError(str(error)) from error
     examples = config.getoption("examples") or (12 if quick else 250)
-    config.stash[KEY] = Run(subject, quick, examples, known)
+    config.stash[KEY] = Run(subject, quick, examples, known, repeated(config))
     if config.args_source is not pytest.Config.ArgsSource.ARGS:
         config.args = [str(SUITE)]
     # The same cases in every run and on every machine, so that two runs can be compared.
@@ -130,9 +75,20 @@ def pytest_configure(config: pytest.Config) -> None:
         derandomize=True,
         database=None,
         report_multiple_bugs=False,
+        print_blob=False,  # the same case comes up again anyway
+        phases=[Phase.explicit, Phase.generate, Phase.shrink],
         suppress_health_check=list(HealthCheck),
     )
     settings.load_profile("beamsieve")
+
+
+def repeated(config: pytest.Config) -> list[str]:
+    """What ``beamsieve conformance`` is given to run a test as it runs here."""
+    given = [str(config.getoption("backend"))]
+    for name in ("device", "examples", "deviations"):
+        value = config.getoption(name)
+        given += [] if value is None else [f"--{name}", str(value)]
+    return [*given, "--quick"] if config.getoption("quick") else given
 
 
 def pytest_unconfigure(config: pytest.Config) -> None:
@@ -148,29 +104,7 @@ def subject(pytestconfig: pytest.Config) -> Subject:
 
 def pytest_report_header(config: pytest.Config) -> list[str]:
     """What is tested, on what, with which versions and settings."""
-    run = config.stash[KEY]
-    facts = records.facts(run.subject)
-    versions = ", ".join(f"{name} {version}" for name, version in facts["versions"].items())
-    capabilities = run.subject.capabilities
-    limits = [
-        f"{name} up to {limit}"
-        for name, limit in (
-            ("width", capabilities.largest_width),
-            ("codebook", capabilities.largest_codebook),
-        )
-        if limit is not None
-    ]
-    tolerance = ", ".join(f"{dtype} {value:g}" for dtype, value in capabilities.tolerance.items())
-    declares = sorted(features.declared(capabilities) - {features.EVERY})
-    return [
-        f"backend: {run.subject.name} ({run.subject.config})",
-        f"device: {run.subject.device} ({facts['hardware']})",
-        f"versions: {versions}",
-        f"settings: {'quick' if run.quick else 'full'}, {run.examples} examples per property",
-        f"declares: {', '.join([*declares, *limits])}",
-        f"tolerance: {tolerance}",
-        f"deviations: {len(run.known)} known",
-    ]
+    return report.header(config.stash[KEY])
 
 
 @pytest.hookimpl(tryfirst=True)
@@ -182,7 +116,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     kept: list[pytest.Item] = []
     left: list[pytest.Item] = []
     for item in items:
-        name = test_name(item)
+        name = short_name(item.nodeid)
         wanted = features.wanted_by(item)
         missing = [feature for feature in wanted if feature not in declared]
         for known in run.known:
@@ -229,44 +163,62 @@ def _narrowed(config: pytest.Config) -> str:
     return " ".join(ways)
 
 
-def test_name(item: pytest.Item) -> str:
-    """A test's name as deviations write it: "module.py::function[parameters]"."""
-    return f"{item.path.name}::{item.name}"
-
-
-# pytest collects functions of this name only from test modules; here it is a helper.
-test_name.__test__ = False  # type: ignore[attr-defined]
+def pytest_assertrepr_compare(config: pytest.Config, op: str, left: object, right: object) -> None:
+    """Keep the sides of a comparison that failed."""
+    if op == "==":
+        config.stash[KEY].compared = left, right
 
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_makereport(
     item: pytest.Item, call: pytest.CallInfo[None]
 ) -> Generator[None, pytest.TestReport, pytest.TestReport]:
-    """Note how each test ended."""
-    report = yield
+    """Note how each test ended, and of a failure what is worth knowing."""
     run = item.config.stash[KEY]
-    outcome = _outcome(report)
+    known = None
+    if call.excinfo is not None and not isinstance(call.excinfo.value, pytest.skip.Exception):
+        known = _facts(run, item, call.excinfo)
+        for line in (*known.example, known.hint):
+            call.excinfo.value.add_note(line)
+    run.compared = None
+    ended = yield
+    outcome = _outcome(ended)
     if call.excinfo is not None and isinstance(call.excinfo.value, NotDeclared):
         run.not_declared_late[str(call.excinfo.value)] += 1
     elif outcome is not None and run.outcomes.get(item.nodeid) != "failed":
         run.outcomes[item.nodeid] = outcome
         if outcome in ("deviates", "not run"):
-            run.reasons[item.nodeid] = _reason(report)
-    return report
+            run.reasons[item.nodeid] = _reason(ended)
+    if ended.failed and known is not None:
+        vars(ended)[failures.FACTS] = asdict(known)  # travels with the report, from any process
+    return ended
 
 
-def _outcome(report: pytest.TestReport) -> str | None:
-    if report.failed:
+def _facts(
+    run: Run, item: pytest.Item, caught: pytest.ExceptionInfo[BaseException]
+) -> failures.Failure:
+    trace = [
+        failures.Call(
+            str(entry.path), entry.lineno + 1, entry.name, partial(getattr, entry, "statement")
+        )
+        for entry in caught.traceback
+    ]
+    name = short_name(item.nodeid)
+    return failures.facts_of(caught.value, trace, name, run.subject.package, run.compared)
+
+
+def _outcome(ended: pytest.TestReport) -> str | None:
+    if ended.failed:
         return "failed"
-    if report.skipped:
-        return "deviates" if hasattr(report, "wasxfail") else "not run"
-    return "passed" if report.when == "call" else None
+    if ended.skipped:
+        return "deviates" if hasattr(ended, "wasxfail") else "not run"
+    return "passed" if ended.when == "call" else None
 
 
-def _reason(report: pytest.TestReport) -> str:
-    if hasattr(report, "wasxfail"):
-        return str(report.wasxfail)
-    return str(report.longrepr[2]) if isinstance(report.longrepr, tuple) else str(report.longrepr)
+def _reason(ended: pytest.TestReport) -> str:
+    if hasattr(ended, "wasxfail"):
+        return str(ended.wasxfail)
+    return str(ended.longrepr[2]) if isinstance(ended.longrepr, tuple) else str(ended.longrepr)
 
 
 @pytest.hookimpl(optionalhook=True)
@@ -293,7 +245,7 @@ def pytest_sessionfinish(session: pytest.Session, exitstatus: int) -> None:
     if (run.unmatched or run.lost) and exitstatus == pytest.ExitCode.OK:
         session.exitstatus = pytest.ExitCode.TESTS_FAILED
     path = session.config.getoption("record")
-    if path is not None and run.outcomes:
+    if path is not None and (run.outcomes or run.lost):
         counts = Counter(run.outcomes.values())
         counts["failed"] += len(run.unmatched) + len(run.lost)
         records.write(
@@ -306,29 +258,34 @@ def pytest_sessionfinish(session: pytest.Session, exitstatus: int) -> None:
         )
 
 
+@pytest.hookimpl(wrapper=True, tryfirst=True)
 def pytest_terminal_summary(
     terminalreporter: pytest.TerminalReporter, config: pytest.Config
-) -> None:
-    """The outcome by capability, and the reason of whatever is not plainly passed."""
+) -> Generator[None]:
+    """The outcome by capability and by cause, in place of pytest's account of each failure."""
     run = config.stash[KEY]
-    if not run.outcomes:
-        return
-    write = terminalreporter.write_line
-    terminalreporter.section("by capability")
-    rows = run.tested()
-    longest = max(len(name) for name in [*rows, *run.left_out()])
-    write(" ".join([" " * longest, *(f"{outcome:>9}" for outcome in OUTCOMES)]))
-    for name in rows:
-        counts = run.counts(name)
-        cells = (f"{counts[outcome] or '-':>9}" for outcome in OUTCOMES)
-        write(" ".join([name.ljust(longest), *cells]))
-    for name, tests in sorted(run.left_out().items()):
-        write(f"{name.ljust(longest)} not declared ({tests} tests left out)")
-    for outcome in ("deviates", "not run"):
-        for test, how in run.outcomes.items():
-            if how == outcome:
-                write(f"{outcome}: {test.rpartition('/')[2]}: {run.reasons[test]}")
+    ended = [*terminalreporter.getreports("failed"), *terminalreporter.getreports("error")]
+    tests = [one for one in ended if isinstance(one, pytest.TestReport)]
+    groups = failures.grouped([failures.of_report(one) for one in tests])
+    is_full = config.get_verbosity() > 0
+    if len(tests) == len(ended) and not is_full:
+        if config.option.tbstyle == "auto":
+            config.option.tbstyle = "no"
+        if config.option.reportchars == NAMES_OF_FAILURES:
+            terminalreporter.reportchars = terminalreporter.reportchars.strip("fE")
+    yield
+    path = config.getoption("causes")
+    if path is not None:
+        path.write_text(json.dumps(report.as_json(run, groups), indent=2) + "\n", encoding="utf-8")
+    if run.outcomes:
+        terminalreporter.section("by capability")
+        for line in report.by_capability(run):
+            terminalreporter.write_line(line)
+    if groups:
+        terminalreporter.section("by cause")
+    for line in report.by_cause(run, groups, is_full):
+        terminalreporter.write_line(line, red=line.startswith("FAILED"))
     for test in run.unmatched:
-        write(f"FAILED: the deviation {test!r} matches no test", red=True)
+        terminalreporter.write_line(f"FAILED: the deviation {test!r} matches no test", red=True)
     for process in run.lost:
-        write(f"FAILED: a process of the suite was lost, {process}", red=True)
+        terminalreporter.write_line(f"FAILED: a process of the suite was lost, {process}", red=True)

@@ -25,6 +25,8 @@ def run(
     deviations: str | Path | None = None,
     examples: int | None = None,
     processes: int = 1,
+    verbose: bool = False,
+    causes: str | Path | None = None,
     tests: Sequence[str] = (),
     options: Sequence[str] = (),
 ) -> int:
@@ -39,6 +41,8 @@ def run(
         deviations: a file of known deviations, in place of the backend's own.
         examples: random cases per property.
         processes: how many share the tests (pytest-xdist); 1 runs them here.
+        verbose: print every test, every traceback and every cause in full.
+        causes: where to write all that is known of every failure, by cause (JSON).
         tests: run only these, as "module.py" or "module.py::function".
         options: further options of pytest.
 
@@ -70,6 +74,7 @@ def run(
         ("-k", keyword),
         ("--device", device),
         ("--record", record),
+        ("--causes", causes),
         ("--deviations", deviations),
         ("--examples", examples),
     ):
@@ -77,6 +82,8 @@ def run(
             arguments += [option, str(value)]
     if quick:
         arguments.append("--quick")
+    if verbose:
+        arguments.append("--verbose")
     arguments += [*options, *(str(SUITE / test) for test in tests)]
     if keyword is not None or tests:
         # First without a word, so that what cannot be run is said in one line.

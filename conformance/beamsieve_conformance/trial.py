@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Hashable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any, Literal
 
 import numpy as np
@@ -14,9 +15,10 @@ from beamsieve.engine import Score
 from beamsieve.index import Index
 from beamsieve.interface import Beams, Candidates, Normalize, Projection, StepInputs
 from beamsieve.targeting import Attribute
-from beamsieve_conformance import compare, oracle
+from beamsieve_conformance import compare, examples, oracle
 from beamsieve_conformance.arrays import round_to
 from beamsieve_conformance.compare import HostBeams
+from beamsieve_conformance.difference import DifferenceError, Example, attach
 from beamsieve_conformance.oracle import Inputs
 from beamsieve_conformance.subject import Subject
 from beamsieve_spec.step import Permits
@@ -92,6 +94,7 @@ class Trial:
         self.world = world
         self.trie = world.trie
         self.permits: Permits | None = None
+        self.requests: Sequence[Mapping[str, Any] | None] = ()
         self.normalize: Normalize = normalize
         self.engine = subject.engine(world.index, normalize)
 
@@ -104,6 +107,7 @@ class Trial:
         """The beams before the first step; later steps are judged by these requests' targeting."""
         batch = batch if requests is None else len(requests)
         self.permits = None if requests is None else self.world.targeting.permits(requests)
+        self.requests = requests or ()
         return self.engine.begin(batch=batch, prefix=prefix, requests=requests)
 
     def host(self, beams: Beams) -> HostBeams:
@@ -130,7 +134,11 @@ class Trial:
     ) -> Beams:
         """One step, which must be what the specification makes of the same beams."""
         before = self.host(beams)
-        after = self.take(beams, width, inputs, projection)
+        try:
+            after = self.take(beams, width, inputs, projection)
+        except Exception as error:
+            attach(error, partial(self._example, before, width, inputs))
+            raise
         self.judge(before, after, width, inputs)
         return after
 
@@ -165,13 +173,35 @@ class Trial:
 
     def judge(self, before: HostBeams, after: Beams, width: int, inputs: Inputs) -> None:
         """Compare a step that was taken from ``before``."""
-        compare.check_step(
-            before,
-            self.host(after),
-            oracle.truth(self.trie, before, inputs, self.normalize, self.permits),
-            width=width,
-            tolerance=self.subject.capabilities.tolerance[inputs.dtype],
+        held = self.host(after)
+        tolerance = self.subject.capabilities.tolerance[inputs.dtype]
+        truth = oracle.truth(self.trie, before, inputs, self.normalize, self.permits)
+        try:
+            compare.check_step(before, held, truth, width=width, tolerance=tolerance)
+        except DifferenceError as error:
+            attach(error, partial(self._example, before, width, inputs, held, error))
+            raise
+
+    def _example(
+        self,
+        before: HostBeams,
+        width: int,
+        inputs: Inputs,
+        after: HostBeams | None = None,
+        error: DifferenceError | None = None,
+    ) -> Example:
+        request = 0 if error is None else error.request or 0
+        shown = examples.of_step(
+            self.trie, before, width, inputs, self.normalize, self.permits, request
         )
+        if self.requests:
+            asks = f"targeting: the request is {self.requests[request]}"
+            shown = replace(shown, lines=[*shown.lines, asks])
+        if after is None or error is None or error.rule != "scores":
+            return shown
+        tolerance = self.subject.capabilities.tolerance[inputs.dtype]
+        truths = examples.mistaken(self.trie, before, inputs, self.normalize, self.permits)
+        return replace(shown, hint=examples.likeness(truths, after, request, tolerance))
 
     def walk(self, widths: Sequence[int], values: Any = 0.0, batch: int = 1) -> Beams:
         """Steps from the root, each judged, with the same logits everywhere (or broadcast)."""

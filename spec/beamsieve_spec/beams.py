@@ -11,8 +11,6 @@ A search begins with one beam per request: the root, or the prefix that the requ
 that no SID begins with gives a request without beams, hence without results.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -77,11 +75,10 @@ def append(
 
 
 def begin(trie: Trie, batch: int, prefixes: Sequence[Sequence[int]] | None = None) -> Beams:
-    """One beam per request, with score 0, at the root or at the request's own prefix.
+    """One beam per request, its score and key 0, at the root or at the request's own prefix.
 
     Raises:
-        InputError: a batch below 1, or prefixes that are not ``batch`` many, not of one length, or
-            longer than a SID.
+        InputError: a batch below 1; prefixes not ``batch`` many, not of one length, or too long.
 
     >>> trie = Trie([(1, 2, 3), (1, 4, 5)])
     >>> begin(trie, batch=2, prefixes=[(1, 4), (7, 7)]).rows.tolist()

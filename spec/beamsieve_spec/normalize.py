@@ -19,8 +19,6 @@ token that it may not use; under ``"catalog"`` it pays nothing:
 0.0
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any, Literal
 

@@ -1,8 +1,8 @@
 """The whole search, and the items that its beams stand for.
 
 A search takes a step for every level; its width may differ from step to step. What comes out are
-SIDs; users want items. A SID stands for all of its items (a collision), in the order in which the
-catalog listed them and under one score; an item that several SIDs reach counts once, at its best.
+SIDs; users want items. A SID stands for all of its items (a collision), in the catalog's order and
+under one score; an item that several SIDs reach counts once, at its best.
 
 The narrow search below keeps (0,) alone, for it looks better at first; the wide one finds that
 (1, 1) is better in the end:
@@ -15,8 +15,6 @@ The narrow search below keeps (0,) alone, for it looks better at first; the wide
 >>> [hit.item for hit in results(trie, search(trie, score, widths=[2, 2]), k=2)[0]]
 ['c', 'a']
 """
-
-from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Sequence
 from typing import Any, NamedTuple

@@ -1,9 +1,9 @@
 """One step.
 
 Every live beam proposes the tokens that may follow it, each with a score; every finished beam
-proposes itself. The best of all proposals of a request become its next beams. The step has two
-halves, :func:`candidates` and :func:`select`, for guidance that must see the proposals before the
-choice; :func:`step` is both in one. The contract's six numbered rules are marked in the margin.
+proposes itself. The best proposals of a request become its next beams. There are two halves,
+:func:`candidates` and :func:`select`, for guidance that must see the proposals before the choice;
+:func:`step` is both in one. The contract's six numbered rules are marked in the margin.
 
 Guidance may add to a candidate in two ways: a *bonus* joins its score and is carried on; a *nudge*
 counts in this step's choice alone. A finished beam is past guidance: neither applies to it.
@@ -26,8 +26,6 @@ token comes first; the second's allows token 1 alone, so one place stays empty:
 >>> beams.scores.round(3).tolist(), beams.rows.tolist(), beams.parents.tolist()
 ([[-0.862, -0.862], [0.0, -inf]], [[1, 2], [1, -1]], [[0, 0], [0, -1]])
 """
-
-from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -56,11 +54,13 @@ class Candidates:
         scores: float64 [B, M, S]; -inf where empty, and where the candidate is dead.
         rows: int64 [B, M, S]; the row of beam + token among prefixes of its length; a finished
             beam's leaf; -1 where empty.
+        beams: whose proposals these are; :func:`select` takes no others.
     """
 
     tokens: NDArray[np.int32]
     scores: NDArray[np.float64]
     rows: NDArray[np.int64]
+    beams: Beams
 
 
 def candidates(
@@ -84,6 +84,7 @@ def candidates(
         tokens=np.full((batch, places, slots), -1, np.int32),
         scores=np.full((batch, places, slots), -np.inf),
         rows=np.full((batch, places, slots), -1, np.int64),
+        beams=beams,
     )
     for b, m in zip(*np.nonzero(beams.rows != -1), strict=True):
         if beams.finished[b, m]:
@@ -120,6 +121,8 @@ def select(trie: Trie, beams: Beams, found: Candidates, width: int, keys: Any = 
     """
     if width < 1:
         raise InputError(f"the width must be at least 1, not {width}")
+    if found.beams is not beams:
+        raise InputError("these candidates are of other beams")
     keys = found.scores if keys is None else np.asarray(keys, np.float64)
     alive = (found.rows != -1) & np.isfinite(found.scores) & np.isfinite(keys)
     kept = padding(len(beams.count), width, beams.step + 1)

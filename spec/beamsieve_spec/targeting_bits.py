@@ -74,8 +74,6 @@ Nothing is known about the age of the next viewer, and only an item without a ru
 ('0100111', '0100100', True, False)
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import reduce

@@ -9,8 +9,6 @@ ours to decide: who trusts the library may turn the page.
 All arithmetic is modulo 2**64; all reads are little-endian.
 """
 
-from __future__ import annotations
-
 SECRET = bytes.fromhex(
     "b8fe6c3923a44bbe7c01812cf721ad1cded46de9839097db7240a4a4b7b3671f"
     "cb79e64eccc0e578825ad07dccff7221b8084674f743248ee03590e6813a264c"

@@ -48,9 +48,8 @@ A prefix that a request begins with is not tested, only what follows it. With th
 :mod:`beamsieve_spec.targeting_rules` on the items at the end, nothing ineligible is ever returned.
 """
 
-from __future__ import annotations
-
 from collections.abc import Hashable, Mapping, Sequence
+from typing import Any
 
 from beamsieve_spec.search import EligibleItem
 from beamsieve_spec.step import Permits
@@ -63,6 +62,7 @@ from beamsieve_spec.targeting_rules import (
     check_request,
     check_rules,
     eligible,
+    meaning,
     permitted,
 )
 from beamsieve_spec.trie import SID, CatalogError, InputError, Trie
@@ -142,6 +142,19 @@ class Targeting:
     def has_permitted(self, leaf: int, request: Request) -> bool:
         """Whether the request's exact sets permit an item of this leaf."""
         return any(permitted(item, request) for item in self.trie.items[self.trie.leaves[leaf]])
+
+    def identity(self) -> tuple[Any, ...]:
+        """What the fingerprint of an index names: two indexes have one exactly when this is equal.
+
+        The order of the catalog's rows counts only for the items under one SID. How tables are laid
+        out, and in which words a rule says whom it accepts, does not count.
+        """
+        trie, declared = self.trie, self.attributes
+        sids = [(sid, trie.items[sid]) for sid in trie.leaves]
+        items = {item: self.rules.get(item, {}) for _, mine in sids for item in mine}
+        means = {i: [meaning(a, rules.get(a.name)) for a in declared] for i, rules in items.items()}
+        matchers = self.matchers if declared else {}
+        return trie.codebooks, trie.end_token, sids, list(declared), means, matchers
 
     def eligible(self, requests: Sequence[Request]) -> EligibleItem:
         """What ``eligible`` of the results is: the exact rules and the exact sets."""

@@ -53,8 +53,6 @@ False
 True
 """
 
-from __future__ import annotations
-
 from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -119,6 +117,21 @@ def accepts(attribute: Attribute, rule: Rule, value: Value) -> bool:
         and ("from" not in rule or value >= rule["from"])
         and ("to" not in rule or value <= rule["to"])
     )
+
+
+def meaning(attribute: Attribute, rule: Rule | None) -> Any:
+    """What a rule comes to, however it is said: nothing, the values accepted, or those refused.
+
+    >>> age = Attribute("age", values=[18, 25, 35])
+    >>> meaning(age, {"from": 20}) == meaning(age, {"refuses": [18]}) == ("accepts", {25, 35})
+    True
+    """
+    if rule is None or not has_rule(rule):
+        return None
+    if attribute.values is None and "accepts" not in rule:
+        return "refuses", set(rule["refuses"])
+    listed = rule["accepts"] if attribute.values is None else attribute.values
+    return "accepts", {value for value in listed if accepts(attribute, rule, value)}
 
 
 def values_given(attribute: Attribute, request: Mapping[str, Any]) -> list[Value]:

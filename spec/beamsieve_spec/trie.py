@@ -2,18 +2,14 @@
 
 A catalog is a list of (item, semantic ID) pairs. A semantic ID (SID) is a tuple of tokens; token l
 comes from level l's codebook, ``0 … V_l - 1``. All prefixes of all SIDs form a trie: from the empty
-prefix, the root, each token leads one level down. An index stores, and a beam carries, two
-numberings of this trie:
+prefix, the root, each token leads one level down. Two numberings of it are stored and carried:
 
 - the **row** of a prefix is its place among all prefixes *of the same length*, in lexicographic
   order. Step t's table has one row per prefix of length t - 1. Listing the children of those rows
-  in order lists all prefixes of length t in order, so the position of an entry in table t *is* its
-  child's row in table t + 1;
+  lists all prefixes of length t in order: an entry's position in table t *is* its row in t + 1's;
 - the **leaf** of a SID is its place among all SIDs in lexicographic order. The SIDs below any
   prefix have consecutive leaves: its leaf interval.
 """
-
-from __future__ import annotations
 
 from collections.abc import Hashable, Iterable, Sequence
 from itertools import zip_longest
@@ -37,8 +33,8 @@ class Trie:
     >>> trie = Trie([(5, 6), (1, 2), (1, 4), (5, 6)], items=["a", "b", "c", "d"])
     >>> trie.root
     {5: {6: {}}, 1: {2: {}, 4: {}}}
-    >>> trie.children((1,))
-    [2, 4]
+    >>> trie.children((1,)), trie.table(2)
+    ([2, 4], ([0, 2, 3], [2, 4, 6]))
     >>> trie.prefixes[1], trie.row[5,]
     ([(1,), (5,)], 1)
     >>> trie.leaves, trie.leaf[5, 6], trie.leaf_interval[1,]
@@ -47,12 +43,9 @@ class Trie:
     ['a', 'd']
 
     Attributes:
-        codebooks: V_1 … V_L, end tokens included.
-        length: L, the number of levels, end tokens included.
-        prefixes: ``prefixes[l][r]`` is the prefix of length l whose row is r.
-        row: the row of each prefix.
-        leaves: the distinct SIDs in lexicographic order.
-        leaf: the leaf of each SID.
+        codebooks, length: V_1 … V_L, and L, the number of levels; both with the end tokens.
+        prefixes, row: ``prefixes[l][r]`` is the prefix of length l whose row is r.
+        leaves, leaf: the distinct SIDs in lexicographic order, and the place of each.
         leaf_interval: of each prefix, the first leaf below it and one past the last.
         items: the items of each SID (a collision when there are several), in input order.
     """
@@ -112,18 +105,26 @@ class Trie:
                 self.leaf_interval[sid[:length]] = (first, leaf + 1)
 
     def children(self, prefix: Sequence[int]) -> list[int]:
-        """The tokens that may follow ``prefix``, ascending; none after a complete SID."""
+        """The tokens that may follow, ascending; none after a complete SID or an unknown prefix."""
         node = self.root
         for token in prefix:
-            node = node[token]
+            node = node.get(token, {})
         return sorted(node)
 
-    def table(self, step: int) -> tuple[list[int], list[int]]:
-        """Step's table as an index stores it: where each row starts, and the tokens of all rows.
+    def items_of(self, sid: Sequence[int]) -> list[Hashable]:
+        """The items of a SID, given with or without its end token; none if no row has that SID.
 
-        >>> Trie([(5, 6), (1, 2), (1, 4)]).table(2)
-        ([0, 2, 3], [2, 4, 6])
+        >>> trie = Trie([(1,), (1, 2)], items="ab", end_token=True)
+        >>> [trie.items_of(sid) for sid in [(1,), (1, 3), (1, 2), (1, 2, 0), (2,)]]
+        [['a'], ['a'], ['b'], ['b'], []]
         """
+        sid = without_padding(sid)
+        if self.end_token and sid not in self.items and len(sid) < self.length:
+            sid = (*sid, self.codebooks[len(sid)] - 1)
+        return self.items.get(sid, [])
+
+    def table(self, step: int) -> tuple[list[int], list[int]]:
+        """Step's table as an index stores it: where each row starts, and the tokens of all rows."""
         row_starts, tokens = [0], list[int]()
         for prefix in self.prefixes[step - 1]:
             tokens += self.children(prefix)

@@ -9,19 +9,17 @@ it. The one exception is ``"auto"``, whose job is to look for the best that work
 
 from __future__ import annotations
 
-import ast
 import difflib
 import logging
 import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from importlib.metadata import EntryPoint, entry_points
-from importlib.util import find_spec
-from pathlib import Path
 from urllib.parse import parse_qsl, urlencode
 
 from beamsieve.errors import BackendError, BeamsieveError
 from beamsieve.interface import Backend
+from beamsieve.requirements import needs
 
 GROUP = "beamsieve.backends"
 ENVIRONMENT = "BEAMSIEVE_BACKEND"
@@ -210,7 +208,7 @@ def load_class(name: str) -> type[Backend]:
     except (Exception, SystemExit) as error:  # a module may end the program where it has no driver
         raise BackendError(
             f"The backend {name!r} cannot be imported: {_one_line(error)}. "
-            f"Install what it needs with: {_needs(point, error)}"
+            f"Install what it needs with: {needs(point, error)}"
         ) from error
     if not (isinstance(loaded, type) and issubclass(loaded, Backend)):
         raise BackendError(
@@ -246,7 +244,7 @@ def _checked(info: BackendInfo, point: EntryPoint) -> BackendInfo:
         missing = {str(name): line for name, line in backend.missing_projections().items()}
     except BackendError as failure:
         error = " ".join(str(failure).split())
-        install = _needs(point, failure.__cause__)
+        install = needs(point, failure.__cause__)
     except (Exception, SystemExit) as failure:  # one broken backend must not hide the others
         error = _one_line(failure)
     return replace(
@@ -258,53 +256,3 @@ def _checked(info: BackendInfo, point: EntryPoint) -> BackendInfo:
         projections=projections,
         missing=missing,
     )
-
-
-def _needs(point: EntryPoint, error: BaseException | None) -> str:
-    """How to install what this backend needs: as its class says, else by its package."""
-    return _declared(point) or _pip_line(point, error)
-
-
-def _declared(point: EntryPoint) -> str:
-    """The class's ``requires``. It is read from the source, for the module may not be imported;
-    "" where that is not found, or no plain text there.
-    """
-    try:
-        tree = ast.parse(_source(point.module))
-    except (ImportError, OSError, SyntaxError, ValueError):
-        return ""
-    for kind in tree.body:
-        if isinstance(kind, ast.ClassDef) and kind.name == point.attr:
-            for line in kind.body:
-                names = line.targets if isinstance(line, ast.Assign) else []
-                if isinstance(line, ast.AnnAssign):
-                    names = [line.target]
-                if any(isinstance(name, ast.Name) and name.id == "requires" for name in names):
-                    value = getattr(getattr(line, "value", None), "value", None)
-                    return value if isinstance(value, str) else ""
-    return ""
-
-
-def _source(module: str) -> str:
-    top, *inner = module.split(".")
-    spec = find_spec(top)  # of a top package, which imports nothing
-    if spec is None:
-        return ""
-    if not inner:
-        return Path(spec.origin or "").read_text(encoding="utf-8")
-    for folder in spec.submodule_search_locations or ():
-        place = Path(folder, *inner)
-        for file in (place.with_suffix(".py"), place / "__init__.py"):
-            if file.is_file():
-                return file.read_text(encoding="utf-8")
-    return ""
-
-
-def _pip_line(point: EntryPoint, error: BaseException | None) -> str:
-    """How to install what this backend needs: its package's extra of its name, if there is one."""
-    dist = point.dist
-    if dist is not None and point.name in (dist.metadata.get_all("Provides-Extra") or []):
-        return f"pip install '{dist.name}[{point.name}]'"
-    if isinstance(error, ModuleNotFoundError) and error.name:
-        return f"pip install {error.name.partition('.')[0]}"
-    return "pip install --upgrade " + ("beamsieve" if dist is None else dist.name)

@@ -96,8 +96,15 @@ def test_guided_steps_go_the_other_way(backend, monkeypatch):
     assert names == ["score_tiles", "open_tiles"]
 
 
-def test_few_blocks_score_where_clusters_are_many(monkeypatch):
-    fields = {"beams": 128, "tiles": 8, "tile": 64}
-    assert [pooled.blocks_for(batch) for batch in (1, 7, 8, 15, 16)] == [16, 16, 8, 8, 0]
-    assert [pooled.scores_too(fields, batch) for batch in (1, 15)] == [True, True]
-    assert not pooled.scores_too({**fields, "tiles": 64}, 1)
+def test_how_many_blocks_and_what_they_do():
+    device = SimpleNamespace(clusters=True)
+    fields = {"beams": 128, "width": 128, "tiles": 8, "tile": 64}
+    fields |= dict.fromkeys(("bias", "bonus", "nudge"), 0)
+    assert [pooled.blocks_for(batch) for batch in (1, 7, 8, 15, 16, 61)] == [16, 16, 8, 8, 4, 0]
+    assert [pooled.takes(device, fields, batch) for batch in (1, 60, 61)] == [True, True, False]
+    assert [pooled.scores_too(fields, batch) for batch in (1, 15, 16)] == [True, True, False]
+    many = {**fields, "tiles": 256}
+    assert [pooled.takes(device, many, batch) for batch in (1, 15, 16)] == [True, False, False]
+    assert not pooled.scores_too(many, 1)
+    assert not pooled.takes(device, {**many, "beams": 512}, 1)
+    assert not pooled.takes(SimpleNamespace(clusters=False), fields, 1)

@@ -16,6 +16,7 @@ from beamsieve_conformance.compare import (
     check_same_bits,
     check_step,
 )
+from beamsieve_conformance.difference import DifferenceError
 
 TOLERANCE = 1e-3
 
@@ -70,36 +71,51 @@ def test_scores_may_lie_within_tolerance() -> None:
 
 
 @pytest.mark.parametrize(
-    ("places", "said"),
+    ("places", "said", "rule"),
     [
-        ([(0, [3], -1.0, 0)], "1 beams kept"),
-        ([(0, [3], -1.0, 0), (0, [3], -1.0, 0)], "may not stand before"),
-        ([(0, [5], -2.0, 1), (0, [3], -1.0, 0)], "may not stand before"),
-        ([(0, [3], -1.0, 0), (0, [4], -2.0, 1)], "no such candidate"),
-        ([(0, [3], -1.0, 0), (0, [5], -2.0, 2)], "row 2, not 1"),
-        ([(0, [3], -1.0, 0), (0, [5], -2.1, 1)], "score -2.0999"),
+        ([(0, [3], -1.0, 0)], "1 beams kept", "count"),
+        ([(0, [3], -1.0, 0), (0, [3], -1.0, 0)], "may not stand before", "ties"),
+        ([(0, [5], -2.0, 1), (0, [3], -1.0, 0)], "may not stand before", "order"),
+        ([(0, [3], -1.0, 0), (0, [4], -2.0, 1)], "no such candidate", "candidates"),
+        ([(0, [3], -1.0, 0), (0, [9], -2.01, 3)], "was left out", "best"),
+        ([(0, [3], -1.0, 0), (0, [5], -2.0, 2)], "row 2, not 1", "rows"),
+        ([(0, [3], -1.0, 0), (0, [5], -2.1, 1)], "score -2.0999", "scores"),
     ],
 )
-def test_what_is_wrong_is_named(places: list[Any], said: str) -> None:
-    with pytest.raises(AssertionError, match=said):
+def test_what_is_wrong_is_named(places: list[Any], said: str, rule: str) -> None:
+    with pytest.raises(DifferenceError, match=said) as caught:
         judge(beams(1, *places, width=2))
+    assert caught.value.rule == rule
+    assert caught.value.request == 0
 
 
 @pytest.mark.parametrize(
-    ("changes", "said"),
+    ("changes", "said", "rule"),
     [
-        ({"finished": np.array([[True, False]])}, "finished must be False"),
-        ({"keys": np.array([[-1.0, -2.5]], np.float32)}, "key -2.5"),
-        ({"rows": RIGHT.rows.astype(np.int32)}, "beams.rows is int32"),
-        ({"count": np.array([3])}, "count 3 in 2 places"),
-        ({"step": 2}, "beams.step is 2"),
-        ({"scores": RIGHT.scores[:, :1]}, "beams.scores has shape"),
-        ({"scores": np.array([[-1.0, np.nan]], np.float32)}, "must be finite"),
+        ({"finished": np.array([[True, False]])}, "finished must be False", "finished"),
+        ({"keys": np.array([[-1.0, -2.5]], np.float32)}, "key -2.5", "keys"),
+        ({"rows": RIGHT.rows.astype(np.int32)}, "beams.rows is int32", "form"),
+        ({"rows": np.array([[0, -1]])}, "without a row", "rows"),
+        ({"count": np.array([3])}, "count 3 in 2 places", "count"),
+        ({"step": 2}, "beams.step is 2", "form"),
+        ({"scores": RIGHT.scores[:, :1]}, "beams.scores has shape", "form"),
+        ({"scores": np.array([[-1.0, np.nan]], np.float32)}, "must be finite", "finite"),
     ],
 )
-def test_every_field_is_compared(changes: dict[str, Any], said: str) -> None:
-    with pytest.raises(AssertionError, match=said):
+def test_every_field_is_compared(changes: dict[str, Any], said: str, rule: str) -> None:
+    with pytest.raises(DifferenceError, match=said) as caught:
         judge(replace(RIGHT, **changes))
+    assert caught.value.rule == rule
+
+
+def test_earlier_tokens_are_the_parents() -> None:
+    after = beams(2, (0, [3, 1], -1.0, 0), width=1)
+    before = beams(1, (0, [4], 0.0, 0), width=1)
+    with pytest.raises(DifferenceError, match="not the parent's") as caught:
+        check_step(
+            before, after, [{(0, 1): Truth(-1.0, -1.0, 0, False)}], width=1, tolerance=TOLERANCE
+        )
+    assert caught.value.rule == "history"
 
 
 @pytest.mark.parametrize("name", ["tokens", "scores", "keys", "rows", "parents", "finished"])
@@ -108,8 +124,9 @@ def test_padding_has_its_sentinels(name: str) -> None:
     check_form(padded, step=1, batch=1, width=3)
     array = getattr(padded, name).copy()
     array[0, 2] = 1
-    with pytest.raises(AssertionError, match=name):
+    with pytest.raises(DifferenceError, match=name) as caught:
         check_form(replace(padded, **{name: array}), step=1, batch=1, width=3)
+    assert caught.value.rule == "padding"
 
 
 def test_equal_keys_need_the_lower_parent_first() -> None:

@@ -7,7 +7,15 @@ import doctest
 import numpy as np
 import pytest
 
-from beamsieve_conformance import arrays, catalogs, compile_check
+from beamsieve_conformance import (
+    arrays,
+    catalogs,
+    compare,
+    compile_check,
+    failures,
+    outcome,
+    report,
+)
 from beamsieve_conformance.catalogs import CatalogShape
 
 
@@ -68,8 +76,8 @@ def test_numbers_are_rounded_as_the_dtype_would(dtype: str) -> None:
     assert str(put.dtype).rpartition(".")[2] == dtype
 
 
-@pytest.mark.parametrize("module", [catalogs, compile_check])
+@pytest.mark.parametrize("module", [catalogs, compare, compile_check, failures, outcome, report])
 def test_examples_in_docstrings_hold(module: object) -> None:
-    outcome = doctest.testmod(module)  # type: ignore[arg-type]
-    assert outcome.attempted > 0
-    assert outcome.failed == 0
+    ended = doctest.testmod(module)  # type: ignore[arg-type]
+    assert ended.attempted > 0
+    assert ended.failed == 0

@@ -9,6 +9,7 @@ from types import SimpleNamespace
 import pytest
 
 from beamsieve_conformance import plugin, run
+from beamsieve_conformance.outcome import Run
 from beamsieve_conformance.subject import Subject
 
 RUN = {"tests": ["test_prefix.py"], "quick": True}
@@ -37,7 +38,7 @@ def test_two_processes_fail_where_one_does(tmp_path: Path, capfd: Capture) -> No
 
 
 def test_a_lost_process_is_a_failure() -> None:
-    outcome = plugin.Run(Subject.open("reference", None), True, 12, [])
+    outcome = Run(Subject.open("reference", None), True, 12, [])
     config = SimpleNamespace(stash={plugin.KEY: outcome})
     node = SimpleNamespace(config=config, gateway=SimpleNamespace(id="gw1"))
     plugin.pytest_testnodedown(node, "crashed")

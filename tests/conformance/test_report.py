@@ -157,8 +157,7 @@ NAN_WINS = SOURCE.replace(
 
 
 def deviates(site: Path, source: str, text: str, test: str = NAN) -> int:
-    install(site, "deviant", source)
-    (site / "deviant" / "beamsieve_deviations.toml").write_text(text)
+    (install(site, "deviant", source) / "beamsieve_deviations.toml").write_text(text)
     return run("deviant", tests=[test])
 
 

@@ -25,7 +25,8 @@ from beamsieve.models import (
     save_concepts,
     think_ahead,
 )
-from beamsieve.models.ahead import FORMAT, Concepts, open_concepts
+from beamsieve.models.ahead import open_concepts
+from beamsieve.models.concepts import FORMAT, Concepts
 
 CONFIG = ModelConfig(width=16, layers=1, heads=2, decoder_width=16, longest=4)
 HISTORIES = Histories.from_lists(
@@ -150,7 +151,7 @@ def test_damaged_and_other_files_are_refused(tmp_path, ending):
         ("version", "x", "damaged"),
         ("shapes", 5, "damaged"),
         ("shapes", {"concepts": [3, 3]}, "damaged"),
-        ("shapes", {"concepts": [-1]}, "no matrix"),
+        ("shapes", {"concepts": [-1]}, "damaged: its concepts are"),
     ],
 )
 def test_concepts_whose_fields_do_not_fit_are_refused(tmp_path, field, value, said):

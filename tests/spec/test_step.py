@@ -53,6 +53,7 @@ def test_a_parents_place_outranks_its_tokens() -> None:
             tokens=np.array([[[1, 2], [0, 1]]], np.int32),
             scores=np.full((1, 2, 2), -1.0),
             rows=np.array([[[7, 8], [0, 1]]]),
+            beams=beams,
         ),
         width=3,
     )
@@ -188,6 +189,21 @@ def test_hidden_states_and_heads_multiply_in_float64() -> None:
     hidden = np.array([[[1.0, 1e-9]]], np.float32)
     head = np.array([[1.0, 0.0], [1.0, 1.0]], np.float32)
     assert project(hidden, head)[0, 0, 1] == 1.0 + float(np.float32(1e-9))
+
+
+def test_a_search_begins_with_score_and_key_zero() -> None:
+    beams = begin(PAIRS, 2, prefixes=[(2,), (7,)])
+    assert beams.scores.tolist() == beams.keys.tolist() == [[0.0], [-INF]]
+    assert beams.parents.tolist() == [[-1], [-1]]
+
+
+def test_select_takes_candidates_of_its_own_beams_alone() -> None:
+    beams = step(PAIRS, begin(PAIRS, 1), 2, [[[0.0, 1.0, 2.0]]])
+    others = step(PAIRS, begin(PAIRS, 1), 2, [[[0.0, 1.0, 2.0]]])
+    found = candidates(PAIRS, beams, np.zeros((1, 2, 3)))
+    assert select(PAIRS, beams, found, 2).tokens.tolist() == [[[2, 0], [2, 1]]]
+    with pytest.raises(InputError, match="of other beams"):
+        select(PAIRS, others, found, 2)
 
 
 def test_what_cannot_be_answered_is_refused() -> None:

@@ -88,3 +88,25 @@ def test_what_no_catalog_may_hold_is_refused(
 ) -> None:
     with pytest.raises(CatalogError, match=message):
         Trie(sids, codebooks=codebooks)
+
+
+def test_items_are_found_with_and_without_the_end_token() -> None:
+    trie = Trie([(1, 2), (1, 2), (1,), (1, 2, 3)], items="abcd", codebooks=[5] * 3, end_token=True)
+    for spelled in [(1, 2), (1, 2, 5), (1, 2, -1)]:
+        assert trie.items_of(spelled) == ["a", "b"]
+    assert trie.items_of((1,)) == trie.items_of((1, 5)) == ["c"]
+    assert trie.items_of((1, 2, 3)) == trie.items_of((1, 2, 3, 0)) == ["d"]
+    for unknown in [(), (5,), (2,), (1, 2, 3, 1), (1, 2, 3, 0, 0)]:
+        assert trie.items_of(unknown) == []
+    assert Trie([(1, 2)], items="a").items_of((1,)) == []
+
+
+def test_nothing_follows_an_unknown_prefix() -> None:
+    trie = Trie([(1, 2), (3,)])
+    assert [trie.children(prefix) for prefix in [(1,), (2,), (1, 3), (9, 9, 9), (3,)]] == [
+        [2],
+        [],
+        [],
+        [],
+        [],
+    ]

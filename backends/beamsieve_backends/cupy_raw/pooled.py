@@ -22,33 +22,40 @@ AT_ONCE = 2048
 SEEN_BYTES, OPENED_BYTES = 32, 48
 """What is known of a beam and of an opened tile, of which up to THREADS are looked into at once."""
 THREADS = 32 * WARPS
-MOST_SCORED = 1 << 14
-"""Logits of a block's beams up to which it scores them itself."""
+MOST_SCORED, MOST_HELD = 1 << 15, 2 * WARPS
+"""Logits of a block's beams, and so many beams, up to which it scores them itself."""
+FEW_BEAMS = 256
+"""Of a request. For more, or in clusters of four, a block takes a quarter as many tiles."""
 
 
 def blocks_for(batch: int) -> int:
     """Blocks to a request; 0 where more requests come than clusters run at once.
 
-    A candidate's numbers do not depend on it.
+    Up to 15 requests, each block has a multiprocessor to itself. A candidate's numbers do not
+    depend on it.
     """
     if batch <= 7:
         return MOST_BLOCKS
-    return MOST_BLOCKS // 2 if batch <= 15 else 0
+    if batch <= 15:
+        return MOST_BLOCKS // 2
+    return MOST_BLOCKS // 4 if batch <= 60 else 0
 
 
 def takes(device: Any, fields: dict[str, Any], batch: int) -> bool:
     """Whether clusters can take a step of which ``fields`` say all."""
     guided = fields["bias"] or fields["bonus"] or fields["nudge"]
-    fits = fields["width"] <= MOST_WIDTH and fields["beams"] <= MOST_BEAMS
-    few = fields["beams"] * fields["tiles"] <= blocks_for(batch) * AT_ONCE
+    beams, blocks = fields["beams"], blocks_for(batch)
+    fits = fields["width"] <= MOST_WIDTH and beams <= MOST_BEAMS
+    many = beams > FEW_BEAMS or batch > 15
+    few = beams * fields["tiles"] <= blocks * (AT_ONCE // 4 if many else AT_ONCE)
     return bool(device.clusters and fits and few and not guided)
 
 
 def scores_too(fields: dict[str, Any], batch: int) -> bool:
     """Whether the blocks of a step that ``takes`` approves of also do what score_tiles does."""
-    blocks = blocks_for(batch)
-    held = -(-fields["beams"] // blocks)
-    return bool(held * fields["tiles"] * fields["tile"] <= MOST_SCORED)
+    held = -(-fields["beams"] // blocks_for(batch))
+    few = held <= MOST_HELD and held * fields["tiles"] * fields["tile"] <= MOST_SCORED
+    return few and batch <= 15
 
 
 def _pool_bytes(width: int, capacity: int, blocks: int) -> int:

@@ -63,14 +63,28 @@ def check_candidates(trial: Trial, beams: Beams, inputs: Inputs) -> Candidates:
                 int(tokens[b, m, s]): (int(rows[b, m, s]), float(scores[b, m, s])) for s in living
             }
             where = f"request {b}, beam {m}"
-            assert set(listed) == set(wanted), (
-                f"{where}: candidates {set(listed)}, not {set(wanted)}"
+            compare.hold(
+                set(listed) == set(wanted),
+                "candidates",
+                f"{where}: candidates {set(listed)}, not {set(wanted)}",
+                f"the tokens {sorted(wanted)} of beam {m}",
+                sorted(listed),
+                b,
             )
             for token, (row, score) in wanted.items():
-                assert listed[token][0] == row, f"{where}, token {token}: row {listed[token][0]}"
-                assert abs(listed[token][1] - score) <= allowed(tolerance, score), (
-                    f"{where}, token {token}: score {listed[token][1]!r}, not {score!r}"
-                )
+                at = f"{where}, token {token}"
+                has_row, has_score = listed[token]
+                for rule, right, true, has in (
+                    ("rows", has_row == row, row, has_row),
+                    (
+                        "scores",
+                        abs(has_score - score) <= allowed(tolerance, score),
+                        score,
+                        has_score,
+                    ),
+                ):
+                    said = f"{at}: {rule[:-1]} {has}, not {true}"
+                    compare.hold(right, rule, said, f"{rule[:-1]} {true}, {at}", has, b)
     return found
 
 

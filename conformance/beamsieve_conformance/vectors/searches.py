@@ -107,8 +107,23 @@ def catalog(about: str, sids: Sequence[SID], *arguments: Any, **options: Any) ->
             "tokens": [tokens for _, tokens in tables],
             "leaves": trie.leaves,
             "items": [trie.items[sid] for sid in trie.leaves],
+            "children": [[p, trie.children(p)] for p in asked_prefixes(trie)],
+            "items_of": [[sid, trie.items_of(sid)] for sid in asked_sids(trie)],
         },
     }
+
+
+def asked_prefixes(trie: spec.Trie) -> list[SID]:
+    """Up to three known prefixes of each length, and one that is none."""
+    known = [prefix for prefixes in trie.prefixes for prefix in prefixes[:3]]
+    return [*known, (trie.codebooks[0] - 1,) * trie.length]
+
+
+def asked_sids(trie: spec.Trie) -> list[SID]:
+    """Three semantic IDs with their end token and without it, padded, and such as are none."""
+    known = trie.leaves[:: max(1, len(trie.leaves) // 3)][:3]
+    shorter = [sid[:-1] for sid in known]
+    return [*known, *shorter, *[(*sid, -1) for sid in shorter], (trie.codebooks[0] - 1,)]
 
 
 def refused(about: str, sids: Sequence[SID], codebooks: Sequence[int] = ()) -> Case:
@@ -273,8 +288,9 @@ def check_order_is_clear(keys: NDArray[np.float64], width: int) -> None:
 
 
 def plain(arrays: Any) -> Case:
-    """A dataclass of arrays as lists."""
+    """A dataclass of arrays as lists; of candidates, not whose they are."""
     return {
         name: value.tolist() if isinstance(value, np.ndarray) else value
         for name, value in vars(arrays).items()
+        if not isinstance(value, spec.Beams)
     }

@@ -98,6 +98,9 @@ def conformance(
         Path | None,
         typer.Option(exists=True, dir_okay=False, help="Known deviations, in place of its own."),
     ] = None,
+    verbose: Annotated[
+        bool, typer.Option("--verbose", help="Every test, every traceback, every cause in full.")
+    ] = False,
     json: JsonOption = False,
 ) -> None:
     """Hold a backend to the specification: the conformance suite."""
@@ -114,15 +117,17 @@ def conformance(
         deviations=deviations,
         examples=examples,
         processes=processes,
+        verbose=verbose,
     )
     if not json:
         raise typer.Exit(suite(record=record))
     with tempfile.TemporaryDirectory() as folder:
-        outcome = record or Path(folder) / "outcome.json"
+        outcome, causes = record or Path(folder) / "outcome.json", Path(folder) / "causes.json"
         with redirect_stdout(sys.stderr):
-            code = suite(record=outcome)
+            code = suite(record=outcome, causes=causes)
         if code != BAD_ARGUMENTS:
             name = BackendSpec.parse(backend).name
             result = loads(outcome.read_text(encoding="utf-8"))["runs"][name]
-            print_json({"backend": backend, "conforms": code == 0} | result)
+            found = {"causes": loads(causes.read_text(encoding="utf-8"))}
+            print_json({"backend": backend, "conforms": code == 0} | result | found)
     raise typer.Exit(code)

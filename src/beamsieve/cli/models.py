@@ -183,7 +183,8 @@ def concepts(
     json: JsonOption = False,
 ) -> None:
     """Let a Deco think ahead: keep what it makes of each history, for `recommend --concepts`."""
-    from beamsieve.models.ahead import save_concepts, think_ahead
+    from beamsieve.models.ahead import think_ahead
+    from beamsieve.models.concepts import save_concepts
 
     check_outputs(
         {"--output": output},

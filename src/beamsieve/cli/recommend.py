@@ -116,8 +116,8 @@ def recommend(
         },
     )
     from beamsieve.index import Index
-    from beamsieve.models.ahead import load_concepts
     from beamsieve.models.checkpoint import load_checkpoint
+    from beamsieve.models.concepts import load_concepts
     from beamsieve.models.metrics import Metrics
     from beamsieve.models.serving import recommend as recommend_items
 

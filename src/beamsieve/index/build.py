@@ -20,7 +20,8 @@ from beamsieve.index.levels import make_levels
 from beamsieve.index.parts import IndexParts, fingerprints
 from beamsieve.index.tables import Layout, StepTable
 from beamsieve.targeting.item_rules import ItemRules
-from beamsieve.targeting.matchers import Matchers, Partitions, build_matchers
+from beamsieve.targeting.matchers import Matchers, build_matchers
+from beamsieve.targeting.partitions import Partitions
 from beamsieve.targeting.row_table import numbered_by_appearance
 
 if TYPE_CHECKING:

@@ -268,7 +268,9 @@ def _check_texts(path: str | Path, arrays: Mapping[str, NDArray[Any]]) -> None:
         column = name.removesuffix(".offsets")
         if column == name:
             continue
-        inside = len(offsets) and offsets[0] >= 0 and offsets[-1] <= len(arrays[f"{column}.text"])
+        text = arrays.get(f"{column}.text")
+        inside = offsets.ndim == 1 and len(offsets) and text is not None and offsets[0] >= 0
+        inside = inside and text is not None and offsets[-1] <= text.size
         if not inside or (offsets[1:] < offsets[:-1]).any():
             raise IndexFileError(
                 f"{path}: array {name} was altered; copy or build the index again."

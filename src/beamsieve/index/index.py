@@ -21,7 +21,7 @@ from beamsieve.index.storage import host_arrays, load_index, save_index
 from beamsieve.index.update import updated_parts
 from beamsieve.interface import RequestFilters
 from beamsieve.targeting.attributes import lay_out
-from beamsieve.targeting.matchers import Partitions
+from beamsieve.targeting.partitions import Partitions
 from beamsieve.targeting.requests import eligible_items, encode_requests
 
 if TYPE_CHECKING:

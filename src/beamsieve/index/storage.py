@@ -6,20 +6,20 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
 from beamsieve.catalog.items import ItemIds
 from beamsieve.catalog.validate import Progress
-from beamsieve.errors import CatalogError, IndexFileError
+from beamsieve.errors import IndexFileError
+from beamsieve.index.described import check_arrays, check_fields, partitions_of
 from beamsieve.index.files import read_file, text_arrays, text_column, write_file
 from beamsieve.index.parts import IndexParts
 from beamsieve.index.starts import RowStarts
 from beamsieve.index.tables import StepTable
-from beamsieve.targeting.attributes import RowLayout, lay_out, read_attributes
+from beamsieve.targeting.attributes import Attribute, RowLayout, lay_out, read_attributes
 from beamsieve.targeting.item_rules import ItemRules
-from beamsieve.targeting.matchers import Matchers, Partitions
+from beamsieve.targeting.matchers import Matchers
 
 
 def host_arrays(parts: IndexParts) -> dict[str, NDArray[Any]]:
@@ -83,8 +83,10 @@ def load_index(
     file = read_file(path, mmap, verify, progress)
     arrays, about = file.arrays, file.description
     try:
+        check_fields(about)
         codebooks = tuple(about["codebooks"])
-        layout = lay_out(read_attributes(about["attributes"]))
+        layout = lay_out(_attributes(about["attributes"]))
+        check_arrays(about, layout, arrays)
         targeted = len(layout.attributes) > 0
         parts = IndexParts(
             tables=tuple(
@@ -101,14 +103,25 @@ def load_index(
             matchers=_matchers(layout, arrays, about) if targeted else None,
         )
         return parts, (about["fingerprint"], about["sid_fingerprint"]), about["leaves"]
-    except (KeyError, IndexError, TypeError, CatalogError, pa.ArrowException) as error:
-        raise IndexFileError(f"{path}: an array or a field is missing: {error}.") from error
+    except KeyError as error:
+        raise IndexFileError(f"{path}: {error} is missing; build the index again.") from error
+    except (ValueError, TypeError, IndexError, OverflowError, pa.ArrowException) as error:
+        raise IndexFileError(
+            f"{path}: no index of this format: {str(error).rstrip('.')}; build it again."
+        ) from error
+
+
+def _attributes(entries: Any) -> list[Attribute]:
+    """The declared attributes; never those of a file that the description would name."""
+    if not isinstance(entries, list):
+        raise ValueError("attributes cannot be what the file says")
+    return read_attributes(entries)
 
 
 def _matchers(
     layout: RowLayout, arrays: Mapping[str, NDArray[Any]], about: Mapping[str, Any]
 ) -> Matchers:
-    partitions = Partitions.from_dict(about["partitions"])
+    partitions = partitions_of(about["partitions"], len(about["codebooks"]))
     return Matchers.from_arrays(layout, arrays, len(about["codebooks"]), partitions)
 
 
@@ -116,8 +129,6 @@ def _item_ids(arrays: Mapping[str, NDArray[Any]]) -> ItemIds:
     items = arrays.get("items")
     if items is None:
         return ItemIds(text_column("items", arrays))
-    if items.dtype != np.int64 or items.ndim != 1:
-        raise TypeError("items are no 64-bit integers")
     return ItemIds.numbered(items)
 
 

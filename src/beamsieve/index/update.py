@@ -32,7 +32,7 @@ from beamsieve.index.parts import IndexParts, fingerprints
 from beamsieve.index.reader import TableReader
 from beamsieve.index.removals import Change, removed_pairs, user_codebooks
 from beamsieve.index.sets import Places, among, counted
-from beamsieve.targeting.matchers import Partitions
+from beamsieve.targeting.partitions import Partitions
 
 if TYPE_CHECKING:
     from beamsieve.index.index import Index

@@ -3,8 +3,9 @@
 Needs torch: ``pip install 'beamsieve[torch]'``.
 """
 
-from beamsieve.models.ahead import Concepts, load_concepts, save_concepts, think_ahead
+from beamsieve.models.ahead import think_ahead
 from beamsieve.models.checkpoint import Checkpoint, load_checkpoint, save_checkpoint
+from beamsieve.models.concepts import Concepts, load_concepts, save_concepts
 from beamsieve.models.config import ModelConfig
 from beamsieve.models.data import Histories, HistoryColumns, read_histories
 from beamsieve.models.deco import Deco

@@ -5,33 +5,27 @@ float16), so it can be computed when a user's history changes, kept by user, and
 light decoder alone. With a pointer, the attention over the history's last items and their
 semantic IDs are kept beside it.
 
-Files are safetensors or Parquet, by their ending. Both hold the fingerprint of the model's weights
-and of the catalog, and are refused with others.
+:mod:`beamsieve.models.concepts` keeps them in files.
 """
 
 from __future__ import annotations
 
-import json
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
-import numpy as np
-import pyarrow as pa
-import pyarrow.parquet
 import torch
 from torch import Tensor
 from torch.nn import functional as F  # noqa: N812 - as torch's own documentation names it
 
-from beamsieve.aside import written_aside
 from beamsieve.errors import CheckpointError, InputError
-from beamsieve.models.checkpoint import (
-    Checkpoint,
-    load_checkpoint,
-    read_tensors,
-    weights_fingerprint,
-    write_tensors,
+from beamsieve.models.checkpoint import Checkpoint, load_checkpoint, weights_fingerprint
+from beamsieve.models.concepts import (
+    Concepts,
+    load_concepts,
+    named_tensors,
+    reading_of,
+    refuse_unfit,
 )
 from beamsieve.models.data import Histories, Item, read_histories
 from beamsieve.models.deco import Deco
@@ -43,38 +37,7 @@ from beamsieve.models.sequences import Unknown, number, say_too_long
 if TYPE_CHECKING:
     from beamsieve.index import Index
 
-FORMAT = "beamsieve-concepts"
-VERSION = 1
-
 Precision = Literal["float32", "float16"]
-
-_UNFIT = (KeyError, ValueError, TypeError, AttributeError, RuntimeError)
-"""What fields that are missing, or shapes that do not fit, raise."""
-
-
-@dataclass(frozen=True)
-class Concepts:
-    """What a model thinks of users.
-
-    Attributes:
-        reading: of N histories, on the host.
-        users: their ids [N], where they are known.
-        model: fingerprint of the model's weights.
-        catalog: fingerprint of the index that it read with.
-    """
-
-    reading: Reading
-    users: Sequence[Item] | None
-    model: str
-    catalog: str
-
-    def __len__(self) -> int:
-        return len(self.reading)
-
-    @property
-    def bytes_per_user(self) -> int:
-        """Of the tensors."""
-        return sum(t.nbytes for t in self.reading.tensors()) // max(1, len(self))
 
 
 def think_ahead(
@@ -138,74 +101,6 @@ def think_ahead(
     )
 
 
-def save_concepts(concepts: Concepts, path: str | Path) -> None:
-    """Write concepts: Parquet where the name ends in ``.parquet``, else safetensors.
-
-    Raises:
-        CheckpointError: the file cannot be written.
-    """
-    path = Path(path)
-    tensors = _named(concepts.reading)
-    about = {"model": concepts.model, "catalog": concepts.catalog}
-    if path.suffix != ".parquet":
-        users = None if concepts.users is None else list(concepts.users)
-        metadata = {"format": FORMAT, "version": VERSION, **about, "users": users}
-        write_tensors(path, tensors, metadata)
-        return
-    shapes = {name: list(tensor.shape[1:]) for name, tensor in tensors.items()}
-    columns = {} if concepts.users is None else {"user": pa.array(concepts.users)}
-    for name, tensor in tensors.items():
-        flat = pa.array(tensor.reshape(-1).numpy())
-        columns[name] = pa.FixedSizeListArray.from_arrays(flat, max(1, tensor[0].numel()))
-    text = {"format": FORMAT, "version": VERSION, "shapes": shapes, **about}
-    table = pa.table(columns).replace_schema_metadata({FORMAT: json.dumps(text)})
-    try:
-        with written_aside(path) as aside:
-            pyarrow.parquet.write_table(table, aside)
-    except OSError as error:
-        raise CheckpointError(f"{path} cannot be written: {error}.") from error
-
-
-def load_concepts(path: str | Path) -> Concepts:
-    """Read concepts.
-
-    Raises:
-        CheckpointError: the file is absent, damaged, of another kind or a newer version.
-    """
-    path = Path(path)
-    if path.suffix != ".parquet":
-        tensors, metadata = read_tensors(path, FORMAT, VERSION)
-        return Concepts(
-            _reading(tensors), metadata["users"], metadata["model"], metadata["catalog"]
-        )
-    try:
-        table = pyarrow.parquet.read_table(path)
-        described = (table.schema.metadata or {}).get(FORMAT.encode())
-        if described is None:
-            raise CheckpointError(
-                f"{path} holds no concepts; `beamsieve concepts` makes such files."
-            )
-        metadata = json.loads(described)
-        if metadata["version"] > VERSION:
-            raise CheckpointError(
-                f"{path} has version {metadata['version']}, this library reads up to {VERSION}; "
-                "install a newer one."
-            )
-        tensors = {}
-        for name, shape in metadata["shapes"].items():
-            flat = table[name].combine_chunks().flatten().to_numpy(zero_copy_only=False)
-            tensors[name] = torch.from_numpy(np.array(flat)).reshape(len(table), *shape)
-        if tensors["concepts"].ndim != 3:
-            raise ValueError("the concepts of a history are no matrix")
-        users = table["user"].to_pylist() if "user" in table.column_names else None
-        return Concepts(_reading(tensors), users, metadata["model"], metadata["catalog"])
-    except CheckpointError:
-        raise
-    except (pa.ArrowException, OSError, *_UNFIT) as error:
-        first = str(error).partition("\n")[0].rstrip(".")
-        raise CheckpointError(f"{path} holds no concepts, or is damaged: {first}.") from error
-
-
 def open_concepts(
     concepts: Concepts | str | Path,
     checkpoint: Checkpoint | str | Path,
@@ -234,6 +129,7 @@ def open_concepts(
             f"{index.fingerprint}; compute them again, or say that another catalog of the same "
             "tokenizer is meant (other_catalog)."
         )
+    refuse_unfit(concepts, model, name)
     light = Checkpoint(model.light(), checkpoint.fingerprint, checkpoint.popular)
     return light, concepts
 
@@ -258,25 +154,9 @@ def _padded(reading: Reading, longest: int) -> Reading:
 
 
 def _joined(parts: Sequence[Reading], dtype: torch.dtype) -> Reading:
-    named = [_named(part) for part in parts]
+    named = [named_tensors(part) for part in parts]
     whole = {name: torch.cat([part[name] for part in named]) for name in named[0]}
-    return _reading({n: t.to(dtype) if t.is_floating_point() else t for n, t in whole.items()})
-
-
-def _named(reading: Reading) -> dict[str, Tensor]:
-    assert reading.concepts is not None
-    named = {"concepts": reading.concepts}
-    if reading.copying is not None:
-        copied = reading.copying
-        named |= {"gate": copied.gate, "weights": copied.weights, "sids": copied.sids.int()}
-    return named
-
-
-def _reading(tensors: Mapping[str, Tensor]) -> Reading:
-    copying = None
-    if "gate" in tensors:
-        copying = Copying(tensors["gate"], tensors["weights"], tensors["sids"])
-    return Reading(concepts=tensors["concepts"], copying=copying)
+    return reading_of({n: t.to(dtype) if t.is_floating_point() else t for n, t in whole.items()})
 
 
 class ConceptRows:
@@ -297,7 +177,9 @@ class ConceptRows:
             piece = tensor[rows.start : rows.stop].to(self._device)
             return piece.to(self._dtype) if piece.is_floating_point() else piece.long()
 
-        return _reading({name: cut(t) for name, t in _named(self._concepts.reading).items()})
+        return reading_of(
+            {name: cut(t) for name, t in named_tensors(self._concepts.reading).items()}
+        )
 
     def user(self, row: int) -> Item | None:
         """The row's user, where it is known."""

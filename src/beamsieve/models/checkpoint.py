@@ -33,6 +33,12 @@ FORMAT = "beamsieve-deco"
 VERSION = 3
 """1 knew Deco alone; such a file is read as one. Before 3 a FlatGR read each code by itself."""
 
+UNFIT = (
+    *(KeyError, TypeError, ValueError, AttributeError, IndexError, OverflowError, RuntimeError),
+    *(RecursionError, InputError),
+)
+"""What fields that are missing or of another kind, and tensors of other shapes, raise."""
+
 
 @dataclass(frozen=True)
 class Checkpoint:
@@ -103,18 +109,30 @@ def load_checkpoint(
             model.to(device).eval().requires_grad_(False),
             metadata["fingerprint"],
             tuple(metadata["popular"]),
-            metadata["training"],
+            dict(metadata["training"]),
         )
+        if not isinstance(found.fingerprint, str) or not are_ids(metadata["popular"]):
+            raise ValueError("the catalog's fingerprint or its most frequent items are none")
     except CheckpointError:
         raise
-    except (KeyError, TypeError, AttributeError, ValueError, RuntimeError, InputError) as error:
-        first = str(error).partition("\n")[0]
+    except UNFIT as error:
         raise CheckpointError(
-            f"{path}: weights and config do not fit each other: {first}"
+            f"{path}: weights and config do not fit each other: {first_line(error)}."
         ) from error
     if index is not None:
         check_fit(found, index, other_catalog=other_catalog, name=str(path))
     return found
+
+
+def first_line(error: Exception) -> str:
+    """What an error says, in one line without a full stop."""
+    said = str(error).strip().partition("\n")[0].rstrip(".:")
+    return f"{said} is missing" if isinstance(error, KeyError) else said
+
+
+def are_ids(values: Any) -> bool:
+    """Whether these are a list of item or user ids."""
+    return isinstance(values, list) and all(type(one) in (str, int) for one in values)
 
 
 def check_version(path: Path, version: int, description: Mapping[str, Any]) -> None:
@@ -194,6 +212,8 @@ def read_tensors(path: Path, kind: str, version: int) -> tuple[dict[str, Tensor]
     text.pop("checksum", None)
     if type(held) is not int or checksum != _checksum(tensors, text):
         raise CheckpointError(f"{path} was altered or damaged: its checksum does not fit.")
+    if held < 1:
+        raise CheckpointError(f"{path} has version {held}; there is none before 1.")
     return tensors, metadata
 
 

@@ -14,7 +14,13 @@ import xxhash
 from torch import Tensor, nn
 
 from beamsieve.errors import CheckpointError
-from beamsieve.models.checkpoint import check_version, read_tensors, write_tensors
+from beamsieve.models.checkpoint import (
+    UNFIT,
+    check_version,
+    first_line,
+    read_tensors,
+    write_tensors,
+)
 from beamsieve.models.sequences import Sequences
 
 FORMAT = "beamsieve-training-state"
@@ -36,6 +42,25 @@ class Progress:
     seconds: float = 0.0
     best_epoch: int = 0
     best_loss: float = math.inf
+
+    @classmethod
+    def restored(cls, saved: Mapping[str, Any]) -> Progress:
+        """From the plain values of a state.
+
+        Raises:
+            TypeError, ValueError: these are not values that a training has reached.
+        """
+        found = cls(**saved)
+        counts = (found.epoch, found.step, found.best_epoch)
+        if set(saved) != set(asdict(found)) or not all(type(count) is int for count in counts):
+            raise ValueError("what is done is not counted in epochs and steps")
+        if not all(type(one) in (int, float) for one in (found.seconds, found.best_loss)):
+            raise ValueError("its time or its loss is no number")
+        if not (found.epoch >= 1 and found.step >= 0 and 0 <= found.best_epoch <= found.epoch):
+            raise ValueError("its epochs and steps do not fit each other")
+        if not 0 <= found.seconds < math.inf:
+            raise ValueError(f"its time is {found.seconds} seconds")
+        return found
 
     def after(self, step: int, seconds: float, loss: float, *, keep_last: bool) -> Progress:
         """The same one epoch later. Without a validation loss (NaN), every epoch is the best."""
@@ -97,21 +122,48 @@ class TrainingState:
             _log.warning("%s does not exist; training starts anew.", self.path)
             return None
         tensors, metadata = read_tensors(self.path, FORMAT, VERSION)
-        check_version(self.path, metadata["version"], metadata["identity"]["model"])
-        difference = _first_difference(metadata["identity"], self.identity)
-        if difference:
+        try:
+            check_version(self.path, metadata["version"], metadata["identity"]["model"])
+            difference = _first_difference(metadata["identity"], self.identity)
+            if difference:
+                raise CheckpointError(
+                    f"{self.path} is the state of another training: {difference}. Resume with what "
+                    "it began with, or train anew without resuming."
+                )
+            done = Progress.restored(metadata["done"])
+            self.model.load_state_dict(_under("model.", tensors))
+            self.average.load_state_dict(_under("average.", tensors))
+            moments = self._moments(_under("optimizer.", tensors))
+            self.optimizer.load_state_dict({**self.optimizer.state_dict(), "state": moments})
+        except CheckpointError:
+            raise
+        except UNFIT as error:
             raise CheckpointError(
-                f"{self.path} is the state of another training: {difference}. Resume with what it "
-                "began with, or train anew without resuming."
-            )
-        self.model.load_state_dict(_under("model.", tensors))
-        self.average.load_state_dict(_under("average.", tensors))
-        moments: dict[int, dict[str, Tensor]] = {}
-        for name, value in _under("optimizer.", tensors).items():
+                f"{self.path} is no state that a training can go on from: {first_line(error)}. "
+                "Train anew without resuming."
+            ) from error
+        return done
+
+    def _moments(self, tensors: Mapping[str, Tensor]) -> dict[int, dict[str, Tensor]]:
+        """The optimizer's moments, by the place of their parameter.
+
+        Raises:
+            ValueError: they are not the moments of these parameters.
+        """
+        parameters = [p for group in self.optimizer.param_groups for p in group["params"]]
+        found: dict[int, dict[str, Tensor]] = {}
+        for name, value in tensors.items():
             place, _, moment = name.partition(".")
-            moments.setdefault(int(place), {})[moment] = value
-        self.optimizer.load_state_dict({**self.optimizer.state_dict(), "state": moments})
-        return Progress(**metadata["done"])
+            found.setdefault(int(place), {})[moment] = value
+        for number, own in found.items():
+            size = parameters[number].shape if 0 <= number < len(parameters) else None
+            if {name: value.shape for name, value in own.items()} != {
+                "step": torch.Size(),
+                "exp_avg": size,
+                "exp_avg_sq": size,
+            }:
+                raise ValueError(f"the optimizer's moments of parameter {number} do not fit it")
+        return found
 
 
 def state_path(checkpoint: Path) -> Path:

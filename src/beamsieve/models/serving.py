@@ -11,9 +11,10 @@ import torch
 from numpy.typing import NDArray
 
 from beamsieve.errors import InputError, RequestError
-from beamsieve.models.ahead import ConceptRows, Concepts, open_concepts
+from beamsieve.models.ahead import ConceptRows, open_concepts
 from beamsieve.models.batches import pad
 from beamsieve.models.checkpoint import Checkpoint, check_fit, load_checkpoint
+from beamsieve.models.concepts import Concepts
 from beamsieve.models.data import Histories, Item, read_histories
 from beamsieve.models.free import LegalSids, search_freely
 from beamsieve.models.model import Read

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from beamsieve.errors import InputError
 from beamsieve.targeting.attributes import RowLayout
-from beamsieve.targeting.partitions import deal, deal_to_target
+from beamsieve.targeting.partitions import Partitions, deal, deal_to_target
 from beamsieve.targeting.row_table import RowTable, distinct_rows
 
 if TYPE_CHECKING:
@@ -19,72 +18,6 @@ if TYPE_CHECKING:
 
 Bounds = Sequence[tuple[NDArray[np.int64], NDArray[np.int64]]]
 """Per depth, the first leaf of each prefix, and one behind its last."""
-
-
-@dataclass(frozen=True)
-class Partitions:
-    """Into how many parts the semantic IDs below a prefix are dealt.
-
-    Attributes:
-        static: the number of parts at each level, from 1.
-        target: in its place, the mean fill at which a prefix gets no more parts.
-        most: the most parts of a prefix, with ``target``.
-    """
-
-    static: tuple[int, ...] | None = None
-    target: float = 1.0
-    most: int = 1
-
-    @classmethod
-    def of(
-        cls, static: Sequence[int] | None, dynamic: tuple[float, int] | None, length: int
-    ) -> Partitions:
-        """Check what the caller gives.
-
-        Raises:
-            InputError: both are given, or one of them is out of range.
-        """
-        if static is not None and dynamic is not None:
-            raise InputError("Give static= or dynamic= partitions, not both.")
-        if static is not None:
-            parts = tuple(static) if isinstance(static, Iterable) else ()
-            if len(parts) != length or not all(_is_count(k) for k in parts):
-                raise InputError(
-                    f"static is {static!r}; give a number of parts from 1 for each of the "
-                    f"{length} tables."
-                )
-            return cls(static=tuple(int(k) for k in parts))
-        if dynamic is None:
-            return cls()
-        refusal = InputError(
-            f"dynamic is {dynamic!r}; give the target fill, from 0 to 1, and the most parts, from "
-            "1."
-        )
-        try:
-            target, most = dynamic
-            target = float(target)
-        except (TypeError, ValueError) as error:
-            raise refusal from error
-        if not 0 <= target <= 1 or not _is_count(most):
-            raise refusal
-        return cls(target=target, most=int(most))
-
-    def as_dict(self) -> dict[str, Any]:
-        """As plain JSON values."""
-        static = None if self.static is None else list(self.static)
-        return {"static": static, "target": self.target, "most": self.most}
-
-    @classmethod
-    def from_dict(cls, given: Mapping[str, Any]) -> Partitions:
-        """The reverse of :meth:`as_dict`."""
-        static = given["static"]
-        return cls(None if static is None else tuple(static), given["target"], given["most"])
-
-    def at(self, level: int) -> tuple[int, float | None]:
-        """For one level: the most parts, and the target fill if there is one."""
-        if self.static is not None:
-            return self.static[level - 1], None
-        return self.most, self.target if self.most > 1 else None
 
 
 @dataclass(frozen=True)
@@ -135,7 +68,7 @@ class Matchers:
 
     layout: RowLayout
     steps: tuple[StepMatchers, ...]
-    partitions: Partitions = Partitions()
+    partitions: Partitions = field(default_factory=Partitions)
 
     @property
     def nbytes(self) -> int:
@@ -305,8 +238,3 @@ def _unite_children(
 def _bits_set(table: RowTable) -> int:
     counts = np.bitwise_count(table.rows).sum(axis=1, dtype=np.int64)
     return int(counts[table.index].sum())
-
-
-def _is_count(value: Any) -> bool:
-    whole = isinstance(value, (int, np.integer)) and not isinstance(value, bool)
-    return bool(whole and value >= 1)

@@ -8,13 +8,79 @@ the number of semantic IDs below the prefix that has the most.
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
 import numpy as np
 from numpy.typing import NDArray
+
+from beamsieve.errors import InputError
 
 _CHUNK_WORDS = 1 << 24
 
 Dealt = tuple[NDArray[np.int64], NDArray[np.uint64]]
 """Where each prefix's parts begin (int64 [prefixes + 1]), and the parts' rows."""
+
+
+@dataclass(frozen=True)
+class Partitions:
+    """Into how many parts the semantic IDs below a prefix are dealt.
+
+    Attributes:
+        static: the number of parts at each level, from 1.
+        target: in its place, the mean fill at which a prefix gets no more parts.
+        most: the most parts of a prefix, with ``target``.
+    """
+
+    static: tuple[int, ...] | None = None
+    target: float = 1.0
+    most: int = 1
+
+    @classmethod
+    def of(
+        cls, static: Sequence[int] | None, dynamic: tuple[float, int] | None, length: int
+    ) -> Partitions:
+        """Check what the caller gives.
+
+        Raises:
+            InputError: both are given, or one of them is out of range.
+        """
+        if static is not None and dynamic is not None:
+            raise InputError("Give static= or dynamic= partitions, not both.")
+        if static is not None:
+            parts = tuple(static) if isinstance(static, Iterable) else ()
+            if len(parts) != length or not all(_is_count(k) for k in parts):
+                raise InputError(
+                    f"static is {static!r}; give a number of parts from 1 for each of the "
+                    f"{length} tables."
+                )
+            return cls(static=tuple(int(k) for k in parts))
+        if dynamic is None:
+            return cls()
+        refusal = InputError(
+            f"dynamic is {dynamic!r}; give the target fill, from 0 to 1, and the most parts, from "
+            "1."
+        )
+        try:
+            target, most = dynamic
+            target = float(target)
+        except (TypeError, ValueError) as error:
+            raise refusal from error
+        if not 0 <= target <= 1 or not _is_count(most):
+            raise refusal
+        return cls(target=target, most=int(most))
+
+    def as_dict(self) -> dict[str, Any]:
+        """As plain JSON values."""
+        static = None if self.static is None else list(self.static)
+        return {"static": static, "target": self.target, "most": self.most}
+
+    def at(self, level: int) -> tuple[int, float | None]:
+        """For one level: the most parts, and the target fill if there is one."""
+        if self.static is not None:
+            return self.static[level - 1], None
+        return self.most, self.target if self.most > 1 else None
 
 
 def deal(
@@ -144,3 +210,8 @@ def _unite(
     united = np.empty((len(starts), rows.shape[1]), np.uint64)
     united[order] = np.bitwise_or.reduceat(rows, spans[inside], axis=0)[::2]
     return united
+
+
+def _is_count(value: Any) -> bool:
+    whole = isinstance(value, (int, np.integer)) and not isinstance(value, bool)
+    return bool(whole and value >= 1)

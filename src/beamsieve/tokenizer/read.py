@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-import zlib
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, cast
-from zipfile import BadZipFile
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet
 from numpy.typing import NDArray
 
+from beamsieve.catalog.readers.arrays import DAMAGED
 from beamsieve.errors import InputError
 from beamsieve.models.data import HistoryColumns, read_histories
 from beamsieve.models.sequences import Numbered, Sequences, join_rows
@@ -69,8 +68,8 @@ def read_vectors(
     if path.suffix == ".parquet":
         try:
             names = pyarrow.parquet.read_schema(path).names
-        except (pa.ArrowException, OSError) as error:
-            raise InputError(f"{path} cannot be read as parquet: {error}") from error
+        except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
+            raise InputError(f"{path} cannot be read as parquet: {_first_line(error)}.") from error
         vector = next((name for name in VECTOR_COLUMNS if name in names), None)
         if vector is not None:
             return _from_parquet(path, vector, names)
@@ -95,8 +94,8 @@ def _from_numpy(path: Path) -> ItemVectors:
             with loaded as file:
                 vectors = file["vectors"]
                 items = file["items"] if "items" in file.files else np.arange(len(vectors))
-    except (OSError, EOFError, ValueError, KeyError, TypeError, BadZipFile, zlib.error) as error:
-        raise InputError(f"{path} cannot be read as vectors: {error}.") from error
+    except DAMAGED as error:
+        raise InputError(f"{path} cannot be read as vectors: {_first_line(error)}.") from error
     return _checked(path, pa.array(items), vectors)
 
 
@@ -106,8 +105,8 @@ def _from_parquet(path: Path, vector: str, names: list[str]) -> ItemVectors:
         raise InputError(f"{path} has no column 'item' (or 'item_id'); it has {', '.join(names)}.")
     try:
         table = pyarrow.parquet.read_table(path, columns=[item, vector])
-    except (pa.ArrowException, OSError) as error:
-        raise InputError(f"{path} cannot be read as parquet: {error}") from error
+    except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
+        raise InputError(f"{path} cannot be read as parquet: {_first_line(error)}.") from error
     column = table[vector].combine_chunks()
     if not hasattr(column, "value_lengths"):
         raise InputError(f"{path}: column {vector!r} holds {column.type}, not lists of numbers.")
@@ -158,3 +157,7 @@ def _from_histories(
         sequences, len(items), dimensions=dimensions, window=window, seed=seed
     )
     return ItemVectors(items, vectors, "interactions")
+
+
+def _first_line(error: BaseException) -> str:
+    return str(error).strip().partition("\n")[0].rstrip(".")

@@ -122,9 +122,10 @@ __device__ __forceinline__ void score_beam(const Step& step, bool there, u32 b, 
     const int twos = listed ? 0 : 1;  // neighbours in one part: one, or two
     const u32 of_part = groups_of_part(step);
     Beam beam{known, 0, 0, static_cast<u32>(step.vocabulary)};
-    // All asked for at once, the count among it, and logits whether or not they are wanted.
+    // All asked for at once, the count among it, and logits whether or not the beam turns out to live.
     const Arriving<T> arriving(step, known, room);
-    if (step.vectors) arriving.ask(0, own * 128, parts * 128);
+    const bool asked = step.vectors && there;
+    if (asked) arriving.ask(0, own * 128, parts * 128);
     const i64 count = step.in_count[b];
     const bool was_finished = step.in_finished[known];
     const i64 row = step.in_rows[known];
@@ -137,7 +138,7 @@ __device__ __forceinline__ void score_beam(const Step& step, bool there, u32 b, 
         beam.size = range.size();
     }
     Mass sum;
-    if (!live && step.vectors) await_copies<0>();
+    if (!live && asked) await_copies<0>();
     if (live) sum = read_parts<T>(step, beam, own, share == 1 ? parts : own + 1, arriving, to);
     if (share > 1) {
         if (lane_id() == 0) {

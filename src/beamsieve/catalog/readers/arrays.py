@@ -6,6 +6,7 @@ import zipfile
 import zlib
 from collections.abc import Iterator
 from pathlib import Path
+from tokenize import TokenError
 from typing import Any
 
 import numpy as np
@@ -16,6 +17,13 @@ from beamsieve.catalog.batch import Batch
 from beamsieve.catalog.items import NO_TEXT, as_text
 from beamsieve.errors import CatalogError
 
+DAMAGED = (
+    *(ValueError, KeyError, TypeError, OSError, EOFError, TokenError, SyntaxError),
+    *(zipfile.BadZipFile, zlib.error, NotImplementedError, RuntimeError, OverflowError),
+)
+"""What NumPy raises for a file that is damaged, or none of its own: a header is read as Python, an
+archive may name a compression, or a password."""
+
 _BATCH_ROWS = 1 << 20
 
 
@@ -23,7 +31,7 @@ def read_npy(path: Path) -> Iterator[tuple[Batch, int]]:
     """Tokens [N, L]; the items are the row numbers."""
     try:
         sids = np.load(path, mmap_mode="r", allow_pickle=False)
-    except (ValueError, OSError, EOFError) as error:
+    except DAMAGED as error:
         raise CatalogError(f"{path}: not a .npy file of numbers, or a damaged one.") from error
     if not isinstance(sids, np.ndarray):
         raise CatalogError(f'{path}: this is an archive of arrays; read it with format="npz".')
@@ -41,7 +49,7 @@ def read_npz(path: Path) -> Iterator[tuple[Batch, int]]:
                 raise CatalogError(f'{path}: this is a single array; read it with format="npy".')
             names = list(file)
             arrays = {name: file[name] for name in ("sids", "items", "titles") if name in names}
-    except (ValueError, OSError, EOFError, zipfile.BadZipFile, zlib.error) as error:
+    except DAMAGED as error:
         if isinstance(error, CatalogError):
             raise
         raise CatalogError(f"{path}: not a .npz file of plain arrays, or a damaged one.") from error

@@ -12,17 +12,17 @@ import pyarrow as pa
 import pyarrow.csv
 import pyarrow.parquet
 from numpy.typing import NDArray
+from pyarrow import compute
 
 from beamsieve.catalog.batch import Batch
 from beamsieve.catalog.items import NO_TEXT, as_titles, is_text
 from beamsieve.catalog.readers.columns import Found, Names, find_columns
+from beamsieve.catalog.readers.csv_text import LAST_ROW, NO_CHARACTER, TextWithLastRow
 from beamsieve.catalog.spelling import read_column, read_levels
 from beamsieve.errors import CatalogError
 
 BATCH_ROWS = 1 << 18
 _BLOCK_BYTES = 16 << 20
-LAST_ROW = b"\x02 the last row \x03"
-"""What every column holds in a row behind the last, which is read only if all quotes are closed."""
 
 
 def as_table(source: Any) -> tuple[pa.Table, str]:
@@ -65,23 +65,33 @@ def read_parquet(path: Path, columns: Names, most: int | None) -> Iterator[tuple
     opened = [_open_parquet(file) for file in files]
     total = sum(file.metadata.num_rows for file in opened)
     for file, parquet in zip(files, opened, strict=True):
-        found = find_columns(str(file), parquet.schema_arrow.names, columns)
+        found = find_columns(str(file), _names(file, parquet), columns)
         first = 0
         try:
             for batch in parquet.iter_batches(BATCH_ROWS, columns=list(found.all)):
                 yield _batch(str(file), batch, found, most, first), total
                 first += batch.num_rows
-        except (pa.ArrowException, OSError) as error:
+        except CatalogError:
+            raise
+        except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
             raise CatalogError(f"{file}: damaged behind row {first}: {_short(error)}") from error
 
 
 def _open_parquet(path: Path) -> pyarrow.parquet.ParquetFile:
     try:
         return pyarrow.parquet.ParquetFile(path)
-    except (pa.ArrowException, OSError) as error:
+    except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
         raise CatalogError(
             f"{path}: not a Parquet file, or a damaged one: {_short(error)}"
         ) from error
+
+
+def _names(path: Path, parquet: pyarrow.parquet.ParquetFile) -> list[str]:
+    try:
+        names: list[str] = parquet.schema_arrow.names
+    except (pa.ArrowException, UnicodeDecodeError) as error:
+        raise CatalogError(f"{path}: a damaged Parquet file: {_short(error)}") from error
+    return names
 
 
 def read_csv(path: Path, columns: Names, most: int | None) -> Iterator[tuple[Batch, int]]:
@@ -97,8 +107,9 @@ def read_csv(path: Path, columns: Names, most: int | None) -> Iterator[tuple[Bat
     arrow = pyarrow.csv
     try:
         with pa.input_stream(str(path), compression="detect") as stream:
+            text = TextWithLastRow(stream, separator, len(header))
             reader = arrow.open_csv(
-                _WithLastRow(stream, separator, len(header)),
+                text,
                 arrow.ReadOptions(use_threads=False, block_size=_BLOCK_BYTES),
                 arrow.ParseOptions(
                     delimiter=separator, newlines_in_values=True, invalid_row_handler=remember
@@ -116,7 +127,7 @@ def read_csv(path: Path, columns: Names, most: int | None) -> Iterator[tuple[Bat
                 if broken:
                     yield _broken_rows(str(path), broken), 0
                 if batch.num_rows:
-                    texts, unreadable = _decoded(batch)
+                    texts, unreadable = _decoded(batch, text.replaced)
                     done = _batch(str(path), texts, found, most, labels + 1, "data row")
                     done.unreadable.update(unreadable)
                     yield done, 0
@@ -131,25 +142,6 @@ def read_csv(path: Path, columns: Names, most: int | None) -> Iterator[tuple[Bat
                 yield _broken_rows(str(path), bad), 0
     except (pa.ArrowException, OSError) as error:
         raise CatalogError(f"{path}: cannot be read as CSV: {_short(error)}") from error
-
-
-class _WithLastRow:
-    """A CSV stream with one more row, which a quote that is never closed would swallow."""
-
-    closed = False
-
-    def __init__(self, stream: Any, separator: str, columns: int) -> None:
-        self._stream = stream
-        self._rest = b"\n" + separator.encode().join([LAST_ROW] * columns) + b"\n"
-
-    def read(self, size: int) -> bytes:
-        data: bytes = self._stream.read(size)
-        if not data:
-            data, self._rest = self._rest[:size], self._rest[size:]
-        return data
-
-    def close(self) -> None:
-        """The stream is closed by who opened it."""
 
 
 def _header(path: Path) -> tuple[list[str], str]:
@@ -197,24 +189,21 @@ def _broken_rows(source: str, rows: list[Any]) -> Batch:
         },
         labels=[row.number - 1 if row.number is not None else "?" for row in rows],
         unit="data row",
-        values=[row.text for row in rows],
+        values=[row.text.replace(NO_CHARACTER, "\ufffd") for row in rows],
     )
 
 
-def _decoded(batch: pa.RecordBatch) -> tuple[pa.RecordBatch, dict[int, tuple[str, str]]]:
-    """Bytes as UTF-8 text; and the rows that are none."""
+def _decoded(
+    batch: pa.RecordBatch, replaced: bool
+) -> tuple[pa.RecordBatch, dict[int, tuple[str, str]]]:
+    """Bytes as text; and the rows that are none, where bytes of the file were ``replaced``."""
     unreadable: dict[int, tuple[str, str]] = {}
-    columns = []
-    for column in batch.columns:
-        try:
-            columns.append(column.cast(pa.large_string()))
-        except pa.ArrowInvalid:
-            texts: list[str] = []
-            for row, value in enumerate(column.to_pylist()):
-                texts.append(value.decode("utf-8", errors="replace"))
-                if "\ufffd" in texts[-1]:
-                    unreadable[row] = ("no UTF-8", "the row is no text in UTF-8")
-            columns.append(pa.array(texts, pa.large_string()))
+    columns = [column.cast(pa.large_string()) for column in batch.columns]
+    for column in columns if replaced else ():
+        found = compute.match_substring(column, NO_CHARACTER).to_numpy(zero_copy_only=False)
+        unreadable |= dict.fromkeys(
+            np.flatnonzero(found).tolist(), ("no UTF-8", "the row is no text in UTF-8")
+        )
     return pa.record_batch(columns, names=batch.schema.names), unreadable
 
 
