@@ -24,6 +24,7 @@ from beamsieve_backends.triton_slots.rank import BY_SLOT, rank_and_write
 from beamsieve_backends.triton_slots.scored import EMPTY
 from beamsieve_backends.triton_slots.shares import write_normalizers
 from beamsieve_backends.triton_slots.slot_keys import append, keys_of
+from beamsieve_backends.triton_slots.units import WIDEST
 
 
 @triton.jit(do_not_specialize=[
@@ -32,7 +33,7 @@ from beamsieve_backends.triton_slots.slot_keys import append, keys_of
     "SLACK", "CAPACITY", "UNIT_CAPACITY", "has_bonus", "has_nudge", "has_normalizers",
 ])  # fmt: skip
 def finish_slots(
-    scores, slot_ids, slot_scores, unit_peak, unit_sum, unit_best, unit_starts, unit_beam,
+    scores, slot_ids, slot_scores, unit_peak, unit_sum, unit_best, unit_starts, widest, unit_beam,
     first_entry, bonus, nudge, tops, log_sums, unit_keys, unit_list, candidates, candidate_scores,
     candidate_slots,
     rows, finished, history,
@@ -70,17 +71,18 @@ def finish_slots(
     candidate_slots += b * (CAPACITY + W + SLACK)
     units_at = b * (M + UNIT_CAPACITY)
     starts = unit_starts + b * (M + 1)
-    n = M * SLOTS + tl.load(starts + M) * FURTHER
+    # Slots and normalizers do not wait for each other, nor to know how many there are. Where a
+    # program cannot hold all slots, a further unit's largest stands for it: that is a slot, too.
+    slot = tl.arange(0, CHUNK)
+    logit = tl.load(slot_scores + slot, mask=slot < CAPACITY, other=float("-inf"))
+    identity = tl.load(slot_ids + slot, mask=slot < CAPACITY, other=EMPTY)
     further = tl.load(starts + M)
     own = M * SLOTS
+    n = own + further * FURTHER
     whole = n <= CHUNK
     mixed = (n > CHUNK) & (own + further <= CHUNK) & (has_bonus + has_nudge == 0)
-    # Before the normalizers, which they need not wait for. Where a program cannot hold all slots,
-    # a further unit's largest stands for it: that is a slot of its own, too.
-    slot = tl.arange(0, CHUNK)
     real = slot < tl.where(whole, n, own)
-    logit = tl.load(slot_scores + slot, mask=real & (whole | mixed), other=float("-inf"))
-    identity = tl.load(slot_ids + slot, mask=real & (whole | mixed), other=EMPTY)
+    identity = tl.where(real, identity, EMPTY)
     stands = mixed & (slot >= own) & (slot < own + further)
     if mixed:
         best = tl.load(unit_best + units_at + M + slot - own, mask=stands, other=float("-inf"))
@@ -90,8 +92,8 @@ def finish_slots(
     if has_normalizers == 0:
         for begin in range(0, M, BEAM_BLOCK):
             write_normalizers(
-                unit_peak + units_at, unit_sum + units_at, starts, tops, log_sums, begin, M,
-                BEAM_BLOCK,
+                unit_peak + units_at, unit_sum + units_at, starts, widest + b * WIDEST, tops,
+                log_sums, begin, M, BEAM_BLOCK,
             )  # fmt: skip
         tl.debug_barrier()
     if whole | mixed:
@@ -116,12 +118,13 @@ def finish_slots(
                 flag = (stands & (key32 >= tau)).to(tl.int32)
                 place = tl.cumsum(flag, 0) - flag
                 tl.store(unit_list + units_at + place, slot - own, mask=flag > 0)
+                tl.store(unit_keys + units_at + place, identity // V, mask=flag > 0)
                 tl.debug_barrier()
                 kept = append_units(
                     scores, slot_ids, slot_scores, bonus, nudge, tops, log_sums,
-                    unit_beam + b * UNIT_CAPACITY, unit_list + units_at, tl.sum(flag), candidates,
+                    unit_keys + units_at, unit_list + units_at, tl.sum(flag), candidates,
                     candidate_scores, candidate_slots, b * M, M, V, tau, kept, has_bonus,
-                    has_nudge, SLOTS, FURTHER, FEW_UNITS,
+                    has_nudge, SLOTS, FURTHER, FEW_UNITS, True,
                 )  # fmt: skip
     else:
         kept = by_units(

@@ -136,7 +136,6 @@ def test_a_larger_search_agrees(layout):
 
 @pytest.mark.parametrize("layout", ["dense", "sparse"])
 def test_kernels_of_large_steps_give_the_same(layout, monkeypatch):
-    monkeypatch.setitem(TUNING["slots"], "find", 0)
     monkeypatch.setitem(TUNING["finish"], "direct", False)
     monkeypatch.setattr(full, "HELD", 64)
     monkeypatch.setattr(full, "KEYS_HELD", 128)
@@ -148,7 +147,6 @@ def test_kernels_of_large_steps_give_the_same(layout, monkeypatch):
     ids=["alone", "guided", "units of one size"],
 )  # fmt: skip
 def test_slots_beyond_one_program_are_chosen_by_units(guided, vocabulary, monkeypatch):
-    monkeypatch.setitem(TUNING["slots"], "find", 0)
     monkeypatch.setitem(TUNING["survivors"], "chunks", (16,))
     walk = Walk(12, vocabulary, 2, 900, layout="sparse")
     walk.begin(2)
@@ -170,12 +168,11 @@ def test_equal_slots_beyond_one_program_go_by_parent_and_token(monkeypatch):
 
 
 @pytest.mark.parametrize(
-    ("find", "dtype", "chunk"),
-    [(0, torch.float32, 16), (0, torch.bfloat16, 256), (1000, torch.float32, 256)],
-    ids=["of several requests", "its units beside slots", "counted by all"],
+    ("dtype", "chunk"),
+    [(torch.float32, 16), (torch.bfloat16, 256)],
+    ids=["chosen by units", "its units beside slots"],
 )  # fmt: skip
-def test_a_wide_row_among_short_ones(find, dtype, chunk, monkeypatch):
-    monkeypatch.setitem(TUNING["slots"], "find", find)
+def test_a_wide_row_among_short_ones(dtype, chunk, monkeypatch):
     monkeypatch.setitem(TUNING["survivors"], "chunks", (chunk,))
     sids = [[token, token % 7] for token in range(12)]
     sids += [[3, token] for token in range(600)]
