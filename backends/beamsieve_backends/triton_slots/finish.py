@@ -85,7 +85,7 @@ def finish_tokens(
         start_array, start_bits, start_exceptions, start_kind, start_shift, start_gap,
         tokens, token_bits, bitmaps, ranks, rank_mask, words, rank_words, child, search_steps,
         next_array, next_bits, next_exceptions, next_kind, next_shift, next_gap, leaf_first,
-        rows, rows, 0, 0, True,
+        rows, rows, 0, 0,
         out_tokens, out_scores, out_keys, out_rows, out_parents, out_finished, out_count,
-        M, V, W, T, last, ragged, T_UP, OWN, OTHERS,
+        M, V, W, T, last, ragged, False, T_UP, OWN, OTHERS,
     )  # fmt: skip

@@ -121,8 +121,8 @@ def row_start(array, bits, exceptions, kind, shift, gap, row, mask):
 def row_bounds(array, bits, exceptions, kind, shift, gap, row, mask):
     """int64, int64: the first entry of each row and of the one behind it; 0 where masked.
 
-    Arguments as of :func:`row_start`. Of SAMPLED, the next row of the same block is the next set bit
-    or the next exception, and a block's first row is its sample, so both take the waits of one.
+    Arguments as of :func:`row_start`. Of SAMPLED, the next row of a block is the next set bit or
+    the next exception, and a block's first row is its sample, so both take the waits of one.
     """
     found = row
     behind = row + 1

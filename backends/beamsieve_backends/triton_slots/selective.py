@@ -8,13 +8,12 @@ import torch
 
 from beamsieve_backends.triton_slots.call import Call, NewBeams
 from beamsieve_backends.triton_slots.launch import INTERPRETED, cdiv, launch, power_of_two
-from beamsieve_backends.triton_slots.rank import BY_SLOT
 from beamsieve_backends.triton_slots.rows import link_rows, score_rows
 from beamsieve_backends.triton_slots.shares import add_shares
 from beamsieve_backends.triton_slots.slots import find_units, score_slots
 from beamsieve_backends.triton_slots.survivors import finish_slots
-from beamsieve_backends.triton_slots.units import WIDEST
 from beamsieve_backends.triton_slots.tuning import FURTHER, PROCESSORS, TUNING, beams_up, coarse
+from beamsieve_backends.triton_slots.units import WIDEST
 
 
 def selective(call: Call) -> NewBeams:
@@ -55,7 +54,10 @@ def selective(call: Call) -> NewBeams:
         )  # fmt: skip
     _finish(
         call, M * slots + expected * FURTHER, capacity, units_capacity,
-        (*found, unit_starts, widest, unit_beam, first_entry, call.bonus, call.nudge, tops, log_sums),
+        (
+            *found, unit_starts, widest, unit_beam, first_entry, call.bonus, call.nudge, tops,
+            log_sums,
+        ),
         adds,
     )  # fmt: skip
     return call.new
@@ -143,13 +145,15 @@ def _finish(
         ranked, shape["warps"] = W + W // 2, warps_by_units
     # Each of these programs finds the survivors for itself.
     own = call.own_share(ranked, shape["warps"])
+    if B * cdiv(ranked, own) <= PROCESSORS:
+        shape["registers"] = None  # every program has a processor of its own
     units = call.empty(2, B, M + units_capacity, dtype=torch.int32)
     room = capacity + W + call.slack
     launch(
         finish_slots, (B, cdiv(ranked, own)), call.beams.scores, *scored, *units,
         call.empty(B, room, dtype=torch.int64),
         call.empty(B, room) if call.has_nudge else call.beams.scores,
-        call.empty(B, room, dtype=torch.int32), *call.writing(int(BY_SLOT)), call.slack, capacity,
+        call.empty(B, room, dtype=torch.int32), *call.writing(0), call.slack, capacity,
         units_capacity, call.has_bonus, call.has_nudge, int(has_normalizers),
         SLOTS=call.table.slots, FURTHER=FURTHER, BEAM_BLOCK=128 if M <= 128 else 512, CHUNK=chunk,
         DIRECT=direct, OWN=own, OTHERS=TUNING["finish"]["ranked"] // own,

@@ -231,10 +231,11 @@ def score_slots(
             tokens, token_bits, bitmaps, ranks, rank_mask, words, rank_words,
             hidden, head, bias, logits, has_bias, slot_ids + b * CAPACITY,
             slot_scores + b * CAPACITY, unit_peak + units_at, unit_sum + units_at,
-            unit_best + units_at, b, number, row, own_entry, own_degree, M, V, D, part_starts, has_parts,
-            segment_numbers, segments, index, matcher_rows, asks, bits, bit_words, counts,
-            table_starts, tables, mode, leaf_starts, leaves, leaf_first, leaf_end, has_sets, batch,
-            over_kept, DENSE, SLOTS, EVEN, BLOCK_K, PART, HAS_LOGITS, MATRIX, UPCAST, TARGETED,
+            unit_best + units_at, b, number, row, own_entry, own_degree, M, V, D, part_starts,
+            has_parts, segment_numbers, segments, index, matcher_rows, asks, bits, bit_words,
+            counts, table_starts, tables, mode, leaf_starts, leaves, leaf_first, leaf_end,
+            has_sets, batch, over_kept, DENSE, SLOTS, EVEN, BLOCK_K, PART, HAS_LOGITS, MATRIX,
+            UPCAST, TARGETED,
         )  # fmt: skip
     else:
         requests = tl.num_programs(0)
