@@ -25,25 +25,19 @@ from beamsieve_backends.triton_slots.ordering import (
     unordered,
 )
 
-DENSE = tl.constexpr(1)
-SPARSE = tl.constexpr(2)
-
 
 @triton.jit
 def successors(
-    identity, slot, live, b, rows, finished, history,
-    start_array, start_bits, start_exceptions, start_kind, start_shift, start_gap,
-    tokens, token_bits, bitmaps, ranks, rank_mask, words, rank_words, child, search_steps,
-    next_array, next_bits, next_exceptions, next_kind, next_shift, next_gap, leaf_first,
-    first_entry, unit_starts, slots_each, further_each, M, V, T, last, ragged,
+    identity, slot, live, b, beams, table, following, units, M, V, T, last, ragged,
     BY_SLOT: tl.constexpr, T_UP: tl.constexpr,
 ):  # fmt: skip
     """What the candidates ``identity`` (``m * V + token``) of request b, where ``live``, become.
 
-    Arguments as of :func:`rank_and_write`; slot: theirs, BY_SLOT. Returns ``(parent, token, entry,
+    Arguments as of :func:`rank_and_write`; slot: theirs. Returns ``(parent, token, entry,
     ends, done, past)``: the new beam's row or leaf, whether it is finished, and whether its parent
     was; and the parent's tokens, [n, T_UP].
     """
+    rows, finished, history = beams
     t = tl.arange(0, T_UP)
     parent = tl.where(live, identity // V, 0)
     token = tl.where(live, identity % V, 0)
@@ -57,31 +51,40 @@ def successors(
     step_from = live & (done == 0)
     entry = row
     if BY_SLOT:
+        first_entry, unit_starts, slots_each, further_each = units
         begins = tl.load(unit_starts + b * (M + 1) + parent, mask=step_from, other=0)
         own = M * slots_each
         behind = slots_each + slot - own - begins * further_each
         of_row = tl.where(slot < own, slot - parent * slots_each, behind)
         entry = tl.load(first_entry + b * M + parent, mask=step_from, other=0)
         entry += of_row.to(tl.int64)
-    elif child == DENSE:
-        # Its loads are under way while the row's start is looked up.
-        within = rank_in_row(bitmaps, ranks, rank_mask, words, rank_words, row, token, step_from)
-        entry = within + row_start(
-            start_array, start_bits, start_exceptions, start_kind, start_shift, start_gap, row,
-            step_from,
-        )  # fmt: skip
     else:
-        low, high = row_bounds(
-            start_array, start_bits, start_exceptions, start_kind, start_shift, start_gap, row,
-            step_from,
-        )  # fmt: skip
-        for _ in range(search_steps):
-            middle = (low + high) // 2
-            searching = step_from & (low < high)
-            less = searching & (token_at(tokens, token_bits, middle, searching) < token)
-            low = tl.where(less, middle + 1, low)
-            high = tl.where(searching & (less == 0), middle, high)
-        entry = low
+        (
+            start_array, start_bits, start_exceptions, start_kind, start_shift, start_gap, tokens,
+            token_bits, bitmaps, ranks, rank_mask, words, rank_words, dense, search_steps,
+        ) = table  # fmt: skip
+        if dense != 0:
+            # Its loads are under way while the row's start is looked up.
+            within = rank_in_row(
+                bitmaps, ranks, rank_mask, words, rank_words, row, token, step_from
+            )
+            entry = within + row_start(
+                start_array, start_bits, start_exceptions, start_kind, start_shift, start_gap, row,
+                step_from,
+            )  # fmt: skip
+        else:
+            low, high = row_bounds(
+                start_array, start_bits, start_exceptions, start_kind, start_shift, start_gap, row,
+                step_from,
+            )  # fmt: skip
+            for _ in range(search_steps):
+                middle = (low + high) // 2
+                searching = step_from & (low < high)
+                less = searching & (token_at(tokens, token_bits, middle, searching) < token)
+                low = tl.where(less, middle + 1, low)
+                high = tl.where(searching & (less == 0), middle, high)
+            entry = low
+    next_array, next_bits, next_exceptions, next_kind, next_shift, next_gap, leaf_first = following
     ends = step_from & (last != 0)
     if ragged != 0:
         ends = step_from
@@ -122,11 +125,11 @@ def ranked(keys, n, mine, OWN: tl.constexpr, OTHERS: tl.constexpr):
 
 @triton.jit
 def write_beams(
-    rank, live, key, score, parent, token, entry, ends, done, past, b,
-    out_tokens, out_scores, out_keys, out_rows, out_parents, out_finished, W, T,
+    rank, live, key, score, parent, token, entry, ends, done, past, b, out, W, T,
     T_UP: tl.constexpr,
 ):  # fmt: skip
     """Write candidates whose ``rank`` is a place."""
+    out_tokens, out_scores, out_keys, out_rows, out_parents, out_finished, _ = out
     t = tl.arange(0, T_UP)
     keep = live & (rank < W)
     where = b * W + rank
@@ -142,11 +145,9 @@ def write_beams(
 
 
 @triton.jit
-def write_padding(
-    alive, b, out_tokens, out_scores, out_keys, out_rows, out_parents, out_finished, out_count, W,
-    T, T_UP: tl.constexpr, OWN: tl.constexpr,
-):  # fmt: skip
+def write_padding(alive, b, out, W, T, T_UP: tl.constexpr, OWN: tl.constexpr):
     """Write how many beams request b has, and what fills the places behind them."""
+    out_tokens, out_scores, out_keys, out_rows, out_parents, out_finished, out_count = out
     lane = tl.arange(0, OWN)
     t = tl.arange(0, T_UP)
     kept = tl.minimum(alive, W)
@@ -171,13 +172,7 @@ def write_padding(
 
 @triton.jit
 def rank_and_write(
-    keys, scores, slots, n, has_scores, b, begin, stride,
-    rows, finished, history,
-    start_array, start_bits, start_exceptions, start_kind, start_shift, start_gap,
-    tokens, token_bits, bitmaps, ranks, rank_mask, words, rank_words, child, search_steps,
-    next_array, next_bits, next_exceptions, next_kind, next_shift, next_gap, leaf_first,
-    first_entry, unit_starts, slots_each, further_each,
-    out_tokens, out_scores, out_keys, out_rows, out_parents, out_finished, out_count,
+    keys, scores, slots, n, has_scores, b, begin, stride, beams, table, following, units, out,
     M, V, W, T, last, ragged,
     BY_SLOT: tl.constexpr, T_UP: tl.constexpr, OWN: tl.constexpr, OTHERS: tl.constexpr,
 ):  # fmt: skip
@@ -185,15 +180,16 @@ def rank_and_write(
 
     Args:
         keys: packed candidates, of which this program places ``begin : begin + OWN`` and what
-            follows in steps of ``stride``; scores, where they are not the keys; slots, BY_SLOT.
-        rows, finished, history: of all requests; history int32 [B, M, T - 1].
-        child: where a child's row comes from: DENSE (bitmap and rank) or SPARSE (a search in the
-            row's tokens, ``search_steps`` halvings); or, BY_SLOT, its place among the slots.
-        next_*: the next table's row starts, and leaf_first, int64 [entries], each entry's first
+            follows in steps of ``stride``; scores, where they are not the keys; slots, if BY_SLOT.
+        beams: rows, finished and history of all requests; history int32 [B, M, T - 1].
+        BY_SLOT: a child's row follows from its slot and ``units``: first_entry int64 [B, M],
+            unit_starts int32 [B, M + 1], and the slots of a beam's own and of its further units.
+        table: unless BY_SLOT, row starts, tokens, bitmaps and ranks, whether the table is dense
+            (bitmap and rank tell a child's row) or not (a search in the row's tokens, in so many
+            halvings).
+        following: the next table's row starts, and leaf_first, int64 [entries], each entry's first
             leaf, where semantic IDs are of several lengths (``ragged``).
-        first_entry: int64 [B, M], unit_starts int32 [B, M + 1], slots_each, further_each: see
-            ``units``.
-        last: whether this is the last table.
+        out: out_tokens … out_count. last: whether this is the last table.
     """
     lane = tl.arange(0, OWN)
     alive = 0
@@ -212,35 +208,27 @@ def rank_and_write(
             slot = tl.load(slots + i, mask=live, other=0)
         # All look-ups come before the counting, which they need not wait for.
         parent, token, entry, ends, done, past = successors(
-            identity, slot, live, b, rows, finished, history,
-            start_array, start_bits, start_exceptions, start_kind, start_shift, start_gap,
-            tokens, token_bits, bitmaps, ranks, rank_mask, words, rank_words, child, search_steps,
-            next_array, next_bits, next_exceptions, next_kind, next_shift, next_gap, leaf_first,
-            first_entry, unit_starts, slots_each, further_each, M, V, T, last, ragged, BY_SLOT,
-            T_UP,
+            identity, slot, live, b, beams, table, following, units, M, V, T, last, ragged,
+            BY_SLOT, T_UP,
         )  # fmt: skip
         rank, alive = ranked(keys, n, mine, OWN, OTHERS)
         write_beams(
-            rank, live, key, score, parent, token, entry, ends, done, past, b, out_tokens,
-            out_scores, out_keys, out_rows, out_parents, out_finished, W, T, T_UP,
-        )  # fmt: skip
+            rank, live, key, score, parent, token, entry, ends, done, past, b, out, W, T, T_UP
+        )
     if begin == 0:
-        write_padding(
-            alive, b, out_tokens, out_scores, out_keys, out_rows, out_parents, out_finished,
-            out_count, W, T, T_UP, OWN,
-        )  # fmt: skip
+        write_padding(alive, b, out, W, T, T_UP, OWN)
 
 
 @triton.jit(do_not_specialize=[
     "start_kind", "start_shift", "start_gap", "token_bits", "rank_mask", "words", "rank_words",
-    "child", "search_steps", "next_kind", "next_shift", "next_gap", "M", "V", "W", "T", "last",
+    "dense", "search_steps", "next_kind", "next_shift", "next_gap", "M", "V", "W", "T", "last",
     "ragged", "CAPACITY",
 ])  # fmt: skip
 def write_best(
     keys, scores, count,
     rows, finished, history,
     start_array, start_bits, start_exceptions, start_kind, start_shift, start_gap,
-    tokens, token_bits, bitmaps, ranks, rank_mask, words, rank_words, child, search_steps,
+    tokens, token_bits, bitmaps, ranks, rank_mask, words, rank_words, dense, search_steps,
     next_array, next_bits, next_exceptions, next_kind, next_shift, next_gap, leaf_first,
     out_tokens, out_scores, out_keys, out_rows, out_parents, out_finished, out_count,
     M, V, W, T, last, ragged, CAPACITY,
@@ -252,13 +240,22 @@ def write_best(
         tl.extra.cuda.gdc_wait()
         tl.extra.cuda.gdc_launch_dependents()
     b = tl.program_id(0).to(tl.int64)
+    table = (
+        start_array, start_bits, start_exceptions, start_kind, start_shift, start_gap, tokens,
+        token_bits, bitmaps, ranks, rank_mask, words, rank_words, dense, search_steps,
+    )  # fmt: skip
+    following = (
+        next_array,
+        next_bits,
+        next_exceptions,
+        next_kind,
+        next_shift,
+        next_gap,
+        leaf_first,
+    )
+    out = (out_tokens, out_scores, out_keys, out_rows, out_parents, out_finished, out_count)
     rank_and_write(
-        keys + b * CAPACITY, scores + b * CAPACITY, rows, tl.load(count + b), 1, b,
-        tl.program_id(1) * OWN, tl.num_programs(1) * OWN, rows, finished, history,
-        start_array, start_bits, start_exceptions, start_kind, start_shift, start_gap,
-        tokens, token_bits, bitmaps, ranks, rank_mask, words, rank_words, child, search_steps,
-        next_array, next_bits, next_exceptions, next_kind, next_shift, next_gap, leaf_first,
-        rows, rows, 0, 0,
-        out_tokens, out_scores, out_keys, out_rows, out_parents, out_finished, out_count,
-        M, V, W, T, last, ragged, False, T_UP, OWN, OTHERS,
+        keys + b * CAPACITY, scores + b * CAPACITY, None, tl.load(count + b), 1, b,
+        tl.program_id(1) * OWN, tl.num_programs(1) * OWN, (rows, finished, history), table,
+        following, None, out, M, V, W, T, last, ragged, False, T_UP, OWN, OTHERS,
     )  # fmt: skip

@@ -153,7 +153,7 @@ def _finish(
         finish_slots, (B, cdiv(ranked, own)), call.beams.scores, *scored, *units,
         call.empty(B, room, dtype=torch.int64),
         call.empty(B, room) if call.has_nudge else call.beams.scores,
-        call.empty(B, room, dtype=torch.int32), *call.writing(0), call.slack, capacity,
+        call.empty(B, room, dtype=torch.int32), *call.writing(by_slot=True), call.slack, capacity,
         units_capacity, call.has_bonus, call.has_nudge, int(has_normalizers),
         SLOTS=call.table.slots, FURTHER=FURTHER, BEAM_BLOCK=128 if M <= 128 else 512, CHUNK=chunk,
         DIRECT=direct, OWN=own, OTHERS=TUNING["finish"]["ranked"] // own,

@@ -55,10 +55,7 @@ def find_units(
 def _score_own(
     tokens, token_bits, bitmaps, ranks, rank_mask, words, rank_words,
     hidden, head, bias, logits, has_bias, slot_ids, slot_scores, unit_peak, unit_sum, unit_best,
-    b, number, row, first, degree, M, V, D,
-    part_starts, has_parts, segment_numbers, segments, index, matcher_rows,
-    asks, bits, bit_words, counts, table_starts, tables, mode, leaf_starts, leaves, leaf_first,
-    leaf_end, has_sets, batch, over_kept,
+    b, number, row, first, degree, M, V, D, rules, over_kept,
     DENSE: tl.constexpr, SLOTS: tl.constexpr, EVEN: tl.constexpr, BLOCK_K: tl.constexpr,
     PART: tl.constexpr, HAS_LOGITS: tl.constexpr, MATRIX: tl.constexpr, UPCAST: tl.constexpr,
     TARGETED: tl.constexpr,
@@ -91,12 +88,8 @@ def _score_own(
         logit += tl.load(bias + token, mask=real, other=0.0)
     ends = (degree == DONE) & (rank == 0)
     logit, counted = settled(
-        logit, real, ends, first + rank.to(tl.int64), b,
-        part_starts, has_parts, segment_numbers, segments, index, matcher_rows, asks, bits,
-        bit_words, counts, table_starts, tables, mode, leaf_starts, leaves, leaf_first, leaf_end,
-        has_sets, batch, over_kept,
-        TARGETED,
-    )  # fmt: skip
+        logit, real, ends, first + rank.to(tl.int64), b, rules, over_kept, TARGETED
+    )
     identity = tl.where(real, m * V + token, tl.where(ends, FINISHED - m, EMPTY))
     there = m < M
     tl.store(slot_ids + number * UNIT + slot, identity, mask=there)
@@ -117,9 +110,7 @@ def _score_further(
     rows, tokens, token_bits, bitmaps, ranks, rank_mask, words, rank_words,
     hidden, head, bias, logits, has_bias, unit_beam, slot_ids, slot_scores, unit_peak, unit_sum,
     unit_best, b, m, there, unit, before, entry, degree, M, V, D, CAPACITY, UNIT_CAPACITY,
-    part_starts, has_parts, segment_numbers, segments, index, matcher_rows,
-    asks, bits, bit_words, counts, table_starts, tables, mode, leaf_starts, leaves, leaf_first,
-    leaf_end, has_sets, batch, over_kept,
+    rules, over_kept,
     DENSE: tl.constexpr, SLOTS: tl.constexpr, EVEN: tl.constexpr, BLOCK_K: tl.constexpr,
     PART: tl.constexpr, HAS_LOGITS: tl.constexpr, MATRIX: tl.constexpr, UPCAST: tl.constexpr,
     TARGETED: tl.constexpr,
@@ -154,10 +145,7 @@ def _score_further(
         score_shared(
             hidden, head, bias, logits, has_bias, slot_ids, slot_scores, unit_peak, unit_sum,
             unit_best, b, m, together, slots_at, units_at, token, real, first + rank, V, D, M,
-            part_starts, has_parts, segment_numbers, segments, index, matcher_rows, asks, bits,
-            bit_words, counts, table_starts, tables, mode, leaf_starts, leaves, leaf_first,
-            leaf_end, has_sets, batch, over_kept, EVEN, BLOCK_K, PART, HAS_LOGITS, MATRIX, UPCAST,
-            TARGETED,
+            rules, over_kept, EVEN, BLOCK_K, PART, HAS_LOGITS, MATRIX, UPCAST, TARGETED,
         )  # fmt: skip
         left = left & (together == 0)
         leader = tl.min(tl.where(left, column, COLUMNS))
@@ -216,6 +204,11 @@ def score_slots(
     if PDL:
         tl.extra.cuda.gdc_wait()
         tl.extra.cuda.gdc_launch_dependents()
+    rules = (
+        part_starts, has_parts, segment_numbers, segments, index, matcher_rows, asks, bits,
+        bit_words, counts, table_starts, tables, mode, leaf_starts, leaves, leaf_first, leaf_end,
+        has_sets, batch,
+    )  # fmt: skip
     b = tl.program_id(0).to(tl.int64)
     of_request = tl.num_programs(1) - OF_FIRST
     number = tl.program_id(1) - of_request
@@ -231,11 +224,8 @@ def score_slots(
             tokens, token_bits, bitmaps, ranks, rank_mask, words, rank_words,
             hidden, head, bias, logits, has_bias, slot_ids + b * CAPACITY,
             slot_scores + b * CAPACITY, unit_peak + units_at, unit_sum + units_at,
-            unit_best + units_at, b, number, row, own_entry, own_degree, M, V, D, part_starts,
-            has_parts, segment_numbers, segments, index, matcher_rows, asks, bits, bit_words,
-            counts, table_starts, tables, mode, leaf_starts, leaves, leaf_first, leaf_end,
-            has_sets, batch, over_kept, DENSE, SLOTS, EVEN, BLOCK_K, PART, HAS_LOGITS, MATRIX,
-            UPCAST, TARGETED,
+            unit_best + units_at, b, number, row, own_entry, own_degree, M, V, D, rules, over_kept,
+            DENSE, SLOTS, EVEN, BLOCK_K, PART, HAS_LOGITS, MATRIX, UPCAST, TARGETED,
         )  # fmt: skip
     else:
         requests = tl.num_programs(0)
@@ -277,10 +267,8 @@ def score_slots(
                 rows, tokens, token_bits, bitmaps, ranks, rank_mask, words, rank_words,
                 hidden, head, bias, logits, has_bias, unit_beam, slot_ids, slot_scores, unit_peak,
                 unit_sum, unit_best, own, beam, there, opens + before, before, entry, degree, M, V,
-                D, CAPACITY, UNIT_CAPACITY, part_starts, has_parts, segment_numbers, segments,
-                index, matcher_rows, asks, bits, bit_words, counts, table_starts, tables, mode,
-                leaf_starts, leaves, leaf_first, leaf_end, has_sets, batch, over_kept, DENSE,
-                SLOTS, EVEN, BLOCK_K, PART, HAS_LOGITS, MATRIX, UPCAST, TARGETED,
+                D, CAPACITY, UNIT_CAPACITY, rules, over_kept, DENSE, SLOTS, EVEN, BLOCK_K, PART,
+                HAS_LOGITS, MATRIX, UPCAST, TARGETED,
             )  # fmt: skip
             item += of_request * requests
             own = item % groups * COLUMNS + column.to(tl.int64)

@@ -34,8 +34,7 @@ from beamsieve_backends.triton_slots.units import WIDEST
 
 
 @triton.jit(do_not_specialize=[
-    "start_kind", "start_shift", "start_gap", "token_bits", "rank_mask", "words", "rank_words",
-    "search_steps", "next_kind", "next_shift", "next_gap", "M", "V", "W", "T", "last", "ragged",
+    "next_kind", "next_shift", "next_gap", "M", "V", "W", "T", "last", "ragged",
     "SLACK", "CAPACITY", "UNIT_CAPACITY", "has_bonus", "has_nudge", "has_normalizers",
 ])  # fmt: skip
 def finish_slots(
@@ -43,8 +42,6 @@ def finish_slots(
     first_entry, bonus, nudge, tops, log_sums, unit_keys, unit_list, candidates, candidate_scores,
     candidate_slots,
     rows, finished, history,
-    start_array, start_bits, start_exceptions, start_kind, start_shift, start_gap,
-    tokens, token_bits, bitmaps, ranks, rank_mask, words, rank_words, child, search_steps,
     next_array, next_bits, next_exceptions, next_kind, next_shift, next_gap, leaf_first,
     out_tokens, out_scores, out_keys, out_rows, out_parents, out_finished, out_count,
     M, V, W, T, last, ragged, SLACK, CAPACITY, UNIT_CAPACITY, has_bonus, has_nudge,
@@ -67,6 +64,17 @@ def finish_slots(
     if PDL:
         tl.extra.cuda.gdc_wait()
         tl.extra.cuda.gdc_launch_dependents()
+    beams, units = (rows, finished, history), (first_entry, unit_starts, SLOTS, FURTHER)
+    following = (
+        next_array,
+        next_bits,
+        next_exceptions,
+        next_kind,
+        next_shift,
+        next_gap,
+        leaf_first,
+    )
+    out = (out_tokens, out_scores, out_keys, out_rows, out_parents, out_finished, out_count)
     b = tl.program_id(0).to(tl.int64)
     scores += b * M
     tops += b * M
@@ -106,11 +114,8 @@ def finish_slots(
         held = direct & (mine < n)
         own_identity = tl.where(held, own_identity, EMPTY)
         parent, token, entry, ends, done, past = successors(
-            place_of(own_identity, V), mine, own_identity != EMPTY, b, rows, finished, history,
-            start_array, start_bits, start_exceptions, start_kind, start_shift, start_gap,
-            tokens, token_bits, bitmaps, ranks, rank_mask, words, rank_words, 0, search_steps,
-            next_array, next_bits, next_exceptions, next_kind, next_shift, next_gap, leaf_first,
-            first_entry, unit_starts, SLOTS, FURTHER, M, V, T, last, ragged, True, T_UP,
+            place_of(own_identity, V), mine, own_identity != EMPTY, b, beams, None, following,
+            units, M, V, T, last, ragged, True, T_UP,
         )  # fmt: skip
     if has_normalizers == 0:
         for begin in range(0, M, BEAM_BLOCK):
@@ -164,14 +169,10 @@ def finish_slots(
             rank, alive = ranked(candidates, n, packed(own_key, own_identity), OWN, OTHERS)
             write_beams(
                 rank, own_key > float("-inf"), own_key, own_total, parent, token, entry, ends, done,
-                past, b, out_tokens, out_scores, out_keys, out_rows, out_parents, out_finished, W,
-                T, T_UP,
+                past, b, out, W, T, T_UP,
             )  # fmt: skip
             if tl.program_id(1) == 0:
-                write_padding(
-                    alive, b, out_tokens, out_scores, out_keys, out_rows, out_parents, out_finished,
-                    out_count, W, T, T_UP, OWN,
-                )  # fmt: skip
+                write_padding(alive, b, out, W, T, T_UP, OWN)
     else:
         at = 0
         PART: tl.constexpr = CHUNK if CHUNK < 1024 else 1024
@@ -196,11 +197,6 @@ def finish_slots(
             tl.debug_barrier()
         rank_and_write(
             candidates + at, candidate_scores + at, candidate_slots + at, kept, has_nudge, b,
-            tl.program_id(1) * OWN, tl.num_programs(1) * OWN, rows, finished, history,
-            start_array, start_bits, start_exceptions, start_kind, start_shift, start_gap,
-            tokens, token_bits, bitmaps, ranks, rank_mask, words, rank_words, 0, search_steps,
-            next_array, next_bits, next_exceptions, next_kind, next_shift, next_gap, leaf_first,
-            first_entry, unit_starts, SLOTS, FURTHER,
-            out_tokens, out_scores, out_keys, out_rows, out_parents, out_finished, out_count,
+            tl.program_id(1) * OWN, tl.num_programs(1) * OWN, beams, None, following, units, out,
             M, V, W, T, last, ragged, True, T_UP, OWN, OTHERS,
         )  # fmt: skip

@@ -172,10 +172,12 @@ def test_equal_slots_beyond_one_program_go_by_parent_and_token(monkeypatch):
     [(torch.float32, 16), (torch.bfloat16, 256)],
     ids=["chosen by units", "its units beside slots"],
 )  # fmt: skip
-def test_a_wide_row_among_short_ones(dtype, chunk, monkeypatch):
+def test_wide_rows_among_short_ones(dtype, chunk, monkeypatch):
     monkeypatch.setitem(TUNING["survivors"], "chunks", (chunk,))
     sids = [[token, token % 7] for token in range(12)]
     sids += [[3, token] for token in range(600)]
+    # Below it one that is not the widest, and one with a few further units.
+    sids += [[5, token] for token in range(500)] + [[8, token] for token in range(0, 600, 9)]
     trie = spec.Trie(sorted(set(map(tuple, sids))), codebooks=[12, 600])
     catalog = Catalog.from_arrays(np.unique(sids, axis=0), codebooks=[12, 600])
     walk = Walk(14, 12, 2, 5)
