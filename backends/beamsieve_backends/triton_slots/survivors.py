@@ -112,6 +112,7 @@ def finish_slots(
         own_logit = tl.load(slot_scores + mine, mask=mine < CAPACITY, other=float("-inf"))
         own_identity = tl.load(slot_ids + mine, mask=mine < CAPACITY, other=EMPTY)
         held = direct & (mine < n)
+        own_logit = tl.where(held, own_logit, float("-inf"))
         own_identity = tl.where(held, own_identity, EMPTY)
         parent, token, entry, ends, done, past = successors(
             place_of(own_identity, V), mine, own_identity != EMPTY, b, beams, None, following,

@@ -13,6 +13,7 @@ from beamsieve.engine import Engine
 from beamsieve.index import Index
 from beamsieve.interface import Normalize, StepInputs
 from beamsieve_backends.triton_slots import TritonBackend, choose, full, revisit
+from beamsieve_backends.triton_slots.call import Call
 from beamsieve_backends.triton_slots.tuning import TUNING
 
 TOLERANCE = 1e-5
@@ -187,6 +188,15 @@ def test_wide_rows_among_short_ones(dtype, chunk, monkeypatch):
     walk.step(12, **walk.normal(12))
     walk.vocabulary = 600
     walk.step(30, **walk.normal(30, dtype))
+
+
+@pytest.mark.parametrize("projection", ["full", "selective"])
+def test_nothing_counts_of_what_memory_held_before(projection, monkeypatch):
+    def used(self, *shape, dtype=torch.float32):
+        return torch.full(shape, 7, dtype=dtype)
+
+    monkeypatch.setattr(Call, "empty", used)
+    follow(Walk(16, 150, 2, 500), [6, 6], batch=1, projection=projection)
 
 
 def test_tiles_side_by_side_give_the_same(monkeypatch):
