@@ -63,6 +63,9 @@ def selective(call: Call) -> NewBeams:
     return call.new
 
 
+WIDE_ROW = 32 * FURTHER
+"""Where a row has so many tokens, requests that meet it decide how long finishing takes: so many
+warps as there are for units, and each program on a processor of its own."""
 PRODUCT = ("EVEN", "BLOCK_K", "PART", "MATRIX", "UPCAST", "registers")
 
 
@@ -142,7 +145,9 @@ def _finish(
     ranked = expected if direct else W + call.slack
     if expected > chunk:
         # A threshold of units lets a few more slots through than one of slots.
-        ranked, shape["warps"] = W + W // 2, warps_by_units
+        ranked = W + W // 2
+    if expected > chunk or call.table.widest >= WIDE_ROW:
+        shape["warps"] = warps_by_units
     # Each of these programs finds the survivors for itself.
     own = call.own_share(ranked, shape["warps"])
     if B * cdiv(ranked, own) <= PROCESSORS:

@@ -19,10 +19,11 @@ NO_MORE = tl.constexpr(1 << 30)
 
 @triton.jit
 def _joined(peak, mass, more, share):
-    """The shares (largest logit and sum) of two sets of slots as one."""
+    """The shares (largest logit and sum) of two sets of slots as one. Which product is rounded is
+    said, so that every kernel does the same."""
     top = tl.maximum(peak, more)
     reference = tl.where(top == float("-inf"), 0.0, top)
-    return top, mass * tl.exp(peak - reference) + share * tl.exp(more - reference)
+    return top, tl.fma(mass, tl.exp(peak - reference), share * tl.exp(more - reference))
 
 
 @triton.jit
