@@ -135,9 +135,6 @@ def cells_to_list(
             scores, cell_best, tile_peak, tile_sum, tops, log_sums, b, m, beams, M, tiles, TILES_UP,
             CELLS, PEAKS,
         )  # fmt: skip
-        TOGETHER: tl.constexpr = TILES_UP * CELLS // LISTED
-        if TOGETHER > 1:
-            key = tl.max(tl.reshape(key, (BEAMS_UP, LISTED, TOGETHER)), 2)
     tau, need = threshold_held(key, W + SPARE, SLACK - SPARE)
     keep, place, cells = places_held(key, tau, need)
     identity = m[:, None] * LISTED + tl.arange(0, LISTED)[None, :]

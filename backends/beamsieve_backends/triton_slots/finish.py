@@ -22,13 +22,7 @@ from beamsieve_backends.triton_slots.ordering import (
     threshold_held,
     usable,
 )
-from beamsieve_backends.triton_slots.rank import (
-    rank_and_write,
-    ranked,
-    successors,
-    write_beams,
-    write_padding,
-)
+from beamsieve_backends.triton_slots.rank import rank_and_write
 
 _RUNTIME = [
     "start_kind", "start_shift", "start_gap", "token_bits", "rank_mask", "words", "rank_words",
@@ -60,21 +54,6 @@ def finish_tokens(
     if PDL:
         tl.extra.cuda.gdc_wait()
         tl.extra.cuda.gdc_launch_dependents()
-    beams_before = (rows, finished, history)
-    table = (
-        start_array, start_bits, start_exceptions, start_kind, start_shift, start_gap, tokens,
-        token_bits, bitmaps, ranks, rank_mask, words, rank_words, dense, search_steps,
-    )  # fmt: skip
-    following = (
-        next_array,
-        next_bits,
-        next_exceptions,
-        next_kind,
-        next_shift,
-        next_gap,
-        leaf_first,
-    )
-    out = (out_tokens, out_scores, out_keys, out_rows, out_parents, out_finished, out_count)
     b = tl.program_id(0).to(tl.int64)
     candidates += b * CAPACITY
     m = tl.arange(0, BEAMS_UP)
@@ -88,16 +67,6 @@ def finish_tokens(
     there = (m < M)[:, None] & (v < V)[None, :]
     at = (b * M + m)[:, None] * columns + v[None, :]
     logit = tl.load(logits + at, mask=there, other=float("-inf"))
-    if DIRECT:
-        # What this program's own tokens become does not wait for their keys.
-        mine = tl.program_id(1) * OWN + tl.arange(0, OWN)
-        held = mine < M * V
-        at = (b * M + mine // V) * columns + mine % V
-        own_logit = tl.load(logits + at, mask=held, other=float("-inf"))
-        parent, token, entry, ends, done, past = successors(
-            mine, mine, own_logit > float("-inf"), b, beams_before, table, following, None, M, V,
-            T, last, ragged, False, T_UP,
-        )  # fmt: skip
     top, log_sum = log_mass(peak, mass)
     total = usable(score[:, None] + ((logit - top[:, None]) - log_sum[:, None]))
     key = tl.where(there, ordered(total), LOWEST)
@@ -105,28 +74,21 @@ def finish_tokens(
     if DIRECT:
         n = M * V
         tl.store(candidates + identity, packed(total, identity), mask=there)
-        tl.debug_barrier()
-        own_top, own_log_sum = tl.sum(top), tl.sum(log_sum)
-        if BEAMS_UP > 1:
-            of_own = parent[:, None] == m[None, :]
-            own_top = tl.sum(tl.where(of_own, top[None, :], 0.0), 1)
-            own_log_sum = tl.sum(tl.where(of_own, log_sum[None, :], 0.0), 1)
-        own_score = tl.load(scores + b * M + parent, mask=held, other=float("-inf"))
-        own = usable(own_score + ((own_logit - own_top) - own_log_sum))
-        rank, alive = ranked(candidates, n, packed(own, mine), OWN, OTHERS)
-        write_beams(
-            rank, held & (own > float("-inf")), own, own, parent, token, entry, ends, done, past, b,
-            out, W, T, T_UP,
-        )  # fmt: skip
-        if tl.program_id(1) == 0:
-            write_padding(alive, b, out, W, T, T_UP, OWN)
     else:
         tau, need = threshold_held(key, W, SLACK)
         keep, place, n = places_held(key, tau, need)
         tl.store(candidates + place, packed(total, identity), mask=keep)
-        tl.debug_barrier()
-        rank_and_write(
-            candidates, scores, None, n, 0, b, tl.program_id(1) * OWN, tl.num_programs(1) * OWN,
-            beams_before, table, following, None, out, M, V, W, T, last, ragged, False, T_UP, OWN,
-            OTHERS,
-        )  # fmt: skip
+    tl.debug_barrier()
+    table = (
+        start_array, start_bits, start_exceptions, start_kind, start_shift, start_gap, tokens,
+        token_bits, bitmaps, ranks, rank_mask, words, rank_words, dense, search_steps,
+    )  # fmt: skip
+    following = (
+        next_array, next_bits, next_exceptions, next_kind, next_shift, next_gap, leaf_first,
+    )  # fmt: skip
+    out = (out_tokens, out_scores, out_keys, out_rows, out_parents, out_finished, out_count)
+    rank_and_write(
+        candidates, scores, None, n, 0, b, tl.program_id(1) * OWN, tl.num_programs(1) * OWN,
+        (rows, finished, history), table, following, None, out, M, V, W, T, last, ragged, False,
+        T_UP, OWN, OTHERS,
+    )  # fmt: skip

@@ -221,10 +221,7 @@ def _revisited(call: Call, bitmap: torch.Tensor, words: int) -> NewBeams:
     whole = held <= HELD
     # A few requests leave processors that list more groups of fewer keys.
     most_keys = KEYS_HELD // 2 if B <= 4 else KEYS_HELD
-    if whole:  # cells of two tiles, where a beam has many, are listed as fast and chosen faster
-        together = 1 + int(held > TUNING["choose"]["alone"] and cells == 1 and tiles_up >= 64)
-    else:
-        together = min(tiles_up, max(1, held // max(most_keys, beams_up)))
+    together = 1 if whole else min(tiles_up, max(1, held // max(most_keys, beams_up)))
     listed = tiles_up * cells // together
     each = together * groups
     most = W + call.slack
@@ -241,7 +238,7 @@ def _revisited(call: Call, bitmap: torch.Tensor, words: int) -> NewBeams:
         )  # fmt: skip
         best = keyed
     limit = LIMIT * W + 8
-    warps = warps_for(held if whole else beams_up * listed)
+    warps = warps_for(beams_up * listed)
     group_list = call.empty(B, 2, limit, dtype=torch.int32)
     group_keys = call.empty(B, most * each, dtype=torch.int32)
     of_beam, of_beam_up = group_max.shape[-1], tiles_up * cells * groups

@@ -27,7 +27,7 @@ from beamsieve_backends.triton_slots.ordering import (
 
 
 @triton.jit
-def successors(
+def _successors(
     identity, slot, live, b, beams, table, following, units, M, V, T, last, ragged,
     BY_SLOT: tl.constexpr, T_UP: tl.constexpr,
 ):  # fmt: skip
@@ -100,7 +100,7 @@ def successors(
 
 
 @triton.jit
-def ranked(keys, n, mine, OWN: tl.constexpr, OTHERS: tl.constexpr):
+def _ranked(keys, n, mine, OWN: tl.constexpr, OTHERS: tl.constexpr):
     """int32 [OWN], int32: how many of the n packed candidates are better than each of ``mine``, and
     how many live."""
     against = tl.arange(0, OTHERS)
@@ -124,7 +124,7 @@ def ranked(keys, n, mine, OWN: tl.constexpr, OTHERS: tl.constexpr):
 
 
 @triton.jit
-def write_beams(
+def _write_beams(
     rank, live, key, score, parent, token, entry, ends, done, past, b, out, W, T,
     T_UP: tl.constexpr,
 ):  # fmt: skip
@@ -145,7 +145,7 @@ def write_beams(
 
 
 @triton.jit
-def write_padding(alive, b, out, W, T, T_UP: tl.constexpr, OWN: tl.constexpr):
+def _write_padding(alive, b, out, W, T, T_UP: tl.constexpr, OWN: tl.constexpr):
     """Write how many beams request b has, and what fills the places behind them."""
     out_tokens, out_scores, out_keys, out_rows, out_parents, out_finished, out_count = out
     lane = tl.arange(0, OWN)
@@ -207,16 +207,16 @@ def rank_and_write(
         if BY_SLOT:
             slot = tl.load(slots + i, mask=live, other=0)
         # All look-ups come before the counting, which they need not wait for.
-        parent, token, entry, ends, done, past = successors(
+        parent, token, entry, ends, done, past = _successors(
             identity, slot, live, b, beams, table, following, units, M, V, T, last, ragged,
             BY_SLOT, T_UP,
         )  # fmt: skip
-        rank, alive = ranked(keys, n, mine, OWN, OTHERS)
-        write_beams(
+        rank, alive = _ranked(keys, n, mine, OWN, OTHERS)
+        _write_beams(
             rank, live, key, score, parent, token, entry, ends, done, past, b, out, W, T, T_UP
         )
     if begin == 0:
-        write_padding(alive, b, out, W, T, T_UP, OWN)
+        _write_padding(alive, b, out, W, T, T_UP, OWN)
 
 
 @triton.jit(do_not_specialize=[
@@ -245,14 +245,8 @@ def write_best(
         token_bits, bitmaps, ranks, rank_mask, words, rank_words, dense, search_steps,
     )  # fmt: skip
     following = (
-        next_array,
-        next_bits,
-        next_exceptions,
-        next_kind,
-        next_shift,
-        next_gap,
-        leaf_first,
-    )
+        next_array, next_bits, next_exceptions, next_kind, next_shift, next_gap, leaf_first,
+    )  # fmt: skip
     out = (out_tokens, out_scores, out_keys, out_rows, out_parents, out_finished, out_count)
     rank_and_write(
         keys + b * CAPACITY, scores + b * CAPACITY, None, tl.load(count + b), 1, b,

@@ -112,17 +112,16 @@ def _score_beams(
     table, B, M = call.table, call.B, call.M
     slots = table.slots
     of_first = cdiv(M * slots, FURTHER)
-    # A wide row may come at any time, and its units are dealt to all programs: as many as run at
-    # once, as a second round would take as long as the first.
-    most = of_first + table.most_units(M, call.beams.distinct)
-    at_once = cdiv(shape["programs"] * PROCESSORS, B)
+    # A wide row may come at any time, and its units are dealt to all programs of this kind.
+    most = table.most_units(M, call.beams.distinct)
+    spread = cdiv(shape["programs"] * PROCESSORS, B)
     up = beams_up(M)
     launch(
         find_units, (B,), call.beams.rows, call.finished, *table.starts, *counted, M, SLOTS=slots,
         FURTHER=FURTHER, BEAMS_UP=up, warps=min(16, up // 32),
     )  # fmt: skip
     launch(
-        score_slots, (B, max(of_first, expected, min(most, at_once))), call.beams.rows,
+        score_slots, (B, of_first + max(expected, min(most, spread))), call.beams.rows,
         table.tokens, table.token_bits, table.bitmap, table.ranks, table.rank_mask, table.words,
         table.rank_words, call.hidden, call.head, call.bias, call.logits, call.has_bias, *counted,
         unit_beam, *found, M, call.V, call.D, capacity, units_capacity, of_first,
@@ -151,8 +150,8 @@ def _finish(
         shape["warps"] = warps_by_units
     # Each of these programs finds the survivors for itself.
     own = call.own_share(ranked, shape["warps"])
-    if B * cdiv(ranked, own) <= PROCESSORS:
-        shape["registers"] = None  # every program has a processor of its own
+    finish = TUNING["finish"]
+    others = finish["ranked"] * shape["warps"] // finish["warps"] // own
     units = call.empty(2, B, M + units_capacity, dtype=torch.int32)
     room = capacity + W + call.slack
     launch(
@@ -162,8 +161,7 @@ def _finish(
         call.empty(B, room, dtype=torch.int32), *call.writing(by_slot=True), call.slack, capacity,
         units_capacity, call.has_bonus, call.has_nudge, int(has_normalizers),
         SLOTS=call.table.slots, FURTHER=FURTHER, BEAM_BLOCK=128 if M <= 128 else 512, CHUNK=chunk,
-        DIRECT=direct, OWN=own, OTHERS=TUNING["finish"]["ranked"] // own,
-        T_UP=max(8, power_of_two(call.t)), **shape,
+        DIRECT=direct, OWN=own, OTHERS=others, T_UP=max(8, power_of_two(call.t)), **shape,
     )  # fmt: skip
 
 

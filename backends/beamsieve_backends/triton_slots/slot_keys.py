@@ -20,20 +20,13 @@ def totals(scores, tops, log_sums, m, largest, there):
 
 
 @triton.jit
-def place_of(identity, V):
-    """``m * V + token`` of slots' identities, a finished beam's token being 0."""
-    ended = tl.maximum(-identity + FINISHED, 0) * V
-    return tl.where(identity >= 0, identity, ended)
-
-
-@triton.jit
 def keys_of(
     scores, tops, log_sums, bonus, nudge, logit, identity, there, beams_at, V, has_bonus, has_nudge
 ):
     """Key, score and identity ``m * V + token`` of slots; -inf where one is empty."""
     is_token = identity >= 0
-    place = place_of(identity, V)
-    total = totals(scores, tops, log_sums, place // V, logit, there)
+    m = tl.where(is_token, identity // V, tl.maximum(-identity + FINISHED, 0))
+    total = totals(scores, tops, log_sums, m, logit, there)
     at = beams_at * V + identity
     if has_bonus != 0:
         total += tl.load(bonus + at, mask=is_token, other=0.0)
@@ -41,7 +34,7 @@ def keys_of(
     key = total
     if has_nudge != 0:
         key = usable(key + tl.load(nudge + at, mask=is_token, other=0.0))
-    return key, total, place
+    return key, total, tl.where(is_token, identity, m * V)
 
 
 @triton.jit

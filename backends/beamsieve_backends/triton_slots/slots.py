@@ -1,9 +1,9 @@
 """Selective projection: only the valid tokens of each beam, their head rows read in place.
 
 One kernel counts the units that they take (:mod:`units`), one finds and scores them, and
-``finish_slots`` normalises and chooses. Further units are dealt to all programs, whosever they are,
-so that a request that met a wide row waits for it no longer than the others. Requests often meet
-the same wide row: its units are scored for eight at once.
+``finish_slots`` normalises and chooses. Further units are dealt to programs of their own, whosever
+they are, so that a request that met a wide row waits for it no longer than the others. Requests
+often meet the same wide row: its units are scored for eight at once.
 """
 
 # Kernels are written in Triton's language, whose values have no Python types.
@@ -185,8 +185,8 @@ def score_slots(
 ):  # fmt: skip
     """The logit of every slot, and each unit's share of the log-softmax.
 
-    The last OF_FIRST programs of a request score UNIT slots of beams' own units each. Then all
-    programs share all requests' further units, those that had nothing else to do first. Units of
+    The last OF_FIRST programs of a request score UNIT slots of beams' own units each; those before
+    them, which have more to wait for, of all requests share all requests' further units. Those of
     each request's widest beam, if it is WIDE, come first, the same of up to COLUMNS requests at
     once; then all others, one by one.
 
@@ -210,17 +210,8 @@ def score_slots(
         has_sets, batch,
     )  # fmt: skip
     b = tl.program_id(0).to(tl.int64)
-    number = tl.program_id(1) - (tl.num_programs(1) - OF_FIRST)
-    requests = tl.num_programs(0)
-    item = tl.program_id(1) * requests + tl.program_id(0)
-    column = tl.arange(0, COLUMNS)
-    groups = tl.cdiv(requests, COLUMNS)
-    # Read before it is known whether there is such a unit, so that this is one wait.
-    own = item % groups * COLUMNS + column.to(tl.int64)
-    beam, opens, of_own, entry, degree = _widest_of(widest, own, requests)
-    every = tl.arange(0, BATCH_UP).to(tl.int64)
-    of_each = tl.load(unit_starts + every * (M + 1) + M, mask=every < requests, other=0)
-    wide = tl.load(widest + every * WIDEST + 2, mask=every < requests, other=0).to(tl.int32)
+    of_request = tl.num_programs(1) - OF_FIRST
+    number = tl.program_id(1) - of_request
     if number >= 0:
         m = number * (UNIT // SLOTS) + tl.arange(0, UNIT) // SLOTS
         own_degree = tl.load(degrees + b * M + m, mask=m < M, other=0)
@@ -236,38 +227,49 @@ def score_slots(
             unit_best + units_at, b, number, row, own_entry, own_degree, M, V, D, rules, over_kept,
             DENSE, SLOTS, EVEN, BLOCK_K, PART, HAS_LOGITS, MATRIX, UPCAST, TARGETED,
         )  # fmt: skip
-    wide = tl.where(wide >= WIDE, wide, 0)
-    of_others = of_each - wide
-    of_wide = tl.max(wide) * groups
-    ends = tl.cumsum(of_others, 0)
-    n = of_wide + tl.sum(of_others)
-    while item < n:
-        before = item // groups + tl.zeros((COLUMNS,), tl.int32)
-        there = before < of_own
-        if item >= of_wide:
-            place = item - of_wide
-            passed_by = ends <= place
-            request = tl.sum(passed_by.to(tl.int64))
-            place -= tl.sum(tl.where(passed_by, of_others, 0))
-            # The widest beam's are others' work.
-            count = tl.load(widest + request * WIDEST + 2).to(tl.int32)
-            first = tl.load(widest + request * WIDEST + 1).to(tl.int32)
-            place += tl.where((count >= WIDE) & (place >= first), count, 0)
-            found = beam_of(unit_starts + request * (M + 1), place, M, BEAM_BLOCK)
-            there = column == 0
-            own = tl.where(there, request, 0)
-            beam = tl.where(there, found, 0)
-            entry = tl.load(first_entry + own * M + beam, mask=there, other=-1)
-            degree = tl.load(degrees + own * M + beam, mask=there, other=0)
-            opens = tl.load(unit_starts + own * (M + 1) + beam, mask=there, other=0)
-            before = place - opens
-        _score_further(
-            rows, tokens, token_bits, bitmaps, ranks, rank_mask, words, rank_words,
-            hidden, head, bias, logits, has_bias, unit_beam, slot_ids, slot_scores, unit_peak,
-            unit_sum, unit_best, own, beam, there, opens + before, before, entry, degree, M, V,
-            D, CAPACITY, UNIT_CAPACITY, rules, over_kept, DENSE, SLOTS, EVEN, BLOCK_K, PART,
-            HAS_LOGITS, MATRIX, UPCAST, TARGETED,
-        )  # fmt: skip
-        item += tl.num_programs(1) * requests
+    else:
+        requests = tl.num_programs(0)
+        item = tl.program_id(1) * requests + tl.program_id(0)
+        column = tl.arange(0, COLUMNS)
+        groups = tl.cdiv(requests, COLUMNS)
+        # Read before it is known whether there is such a unit, so that this is one wait.
         own = item % groups * COLUMNS + column.to(tl.int64)
         beam, opens, of_own, entry, degree = _widest_of(widest, own, requests)
+        every = tl.arange(0, BATCH_UP).to(tl.int64)
+        of_each = tl.load(unit_starts + every * (M + 1) + M, mask=every < requests, other=0)
+        wide = tl.load(widest + every * WIDEST + 2, mask=every < requests, other=0).to(tl.int32)
+        wide = tl.where(wide >= WIDE, wide, 0)
+        of_others = of_each - wide
+        of_wide = tl.max(wide) * groups
+        ends = tl.cumsum(of_others, 0)
+        n = of_wide + tl.sum(of_others)
+        while item < n:
+            before = item // groups + tl.zeros((COLUMNS,), tl.int32)
+            there = before < of_own
+            if item >= of_wide:
+                place = item - of_wide
+                passed_by = ends <= place
+                request = tl.sum(passed_by.to(tl.int64))
+                place -= tl.sum(tl.where(passed_by, of_others, 0))
+                # The widest beam's are others' work.
+                count = tl.load(widest + request * WIDEST + 2).to(tl.int32)
+                first = tl.load(widest + request * WIDEST + 1).to(tl.int32)
+                place += tl.where((count >= WIDE) & (place >= first), count, 0)
+                found = beam_of(unit_starts + request * (M + 1), place, M, BEAM_BLOCK)
+                there = column == 0
+                own = tl.where(there, request, 0)
+                beam = tl.where(there, found, 0)
+                entry = tl.load(first_entry + own * M + beam, mask=there, other=-1)
+                degree = tl.load(degrees + own * M + beam, mask=there, other=0)
+                opens = tl.load(unit_starts + own * (M + 1) + beam, mask=there, other=0)
+                before = place - opens
+            _score_further(
+                rows, tokens, token_bits, bitmaps, ranks, rank_mask, words, rank_words,
+                hidden, head, bias, logits, has_bias, unit_beam, slot_ids, slot_scores, unit_peak,
+                unit_sum, unit_best, own, beam, there, opens + before, before, entry, degree, M, V,
+                D, CAPACITY, UNIT_CAPACITY, rules, over_kept, DENSE, SLOTS, EVEN, BLOCK_K, PART,
+                HAS_LOGITS, MATRIX, UPCAST, TARGETED,
+            )  # fmt: skip
+            item += of_request * requests
+            own = item % groups * COLUMNS + column.to(tl.int64)
+            beam, opens, of_own, entry, degree = _widest_of(widest, own, requests)

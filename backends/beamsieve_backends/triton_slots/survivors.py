@@ -20,16 +20,10 @@ from beamsieve_backends.triton_slots.ordering import (
     packed,
     threshold_held,
 )
-from beamsieve_backends.triton_slots.rank import (
-    rank_and_write,
-    ranked,
-    successors,
-    write_beams,
-    write_padding,
-)
+from beamsieve_backends.triton_slots.rank import rank_and_write
 from beamsieve_backends.triton_slots.scored import EMPTY
 from beamsieve_backends.triton_slots.shares import write_normalizers
-from beamsieve_backends.triton_slots.slot_keys import append, keys_of, place_of
+from beamsieve_backends.triton_slots.slot_keys import append, keys_of
 from beamsieve_backends.triton_slots.units import WIDEST
 
 
@@ -58,22 +52,15 @@ def finish_slots(
         unit_keys, unit_list: workspace, int32 [B, M + UNIT_CAPACITY].
         candidates: int64, candidate_scores: float32, candidate_slots: int32, all workspace
             [B, CAPACITY + W + SLACK].
-        DIRECT: slots are likely few enough that all of them are ranked, each by the program whose
-            share it lies in, without a threshold before.
+        DIRECT: slots are few, so all of them are ranked, without a threshold before.
     """
     if PDL:
         tl.extra.cuda.gdc_wait()
         tl.extra.cuda.gdc_launch_dependents()
     beams, units = (rows, finished, history), (first_entry, unit_starts, SLOTS, FURTHER)
     following = (
-        next_array,
-        next_bits,
-        next_exceptions,
-        next_kind,
-        next_shift,
-        next_gap,
-        leaf_first,
-    )
+        next_array, next_bits, next_exceptions, next_kind, next_shift, next_gap, leaf_first,
+    )  # fmt: skip
     out = (out_tokens, out_scores, out_keys, out_rows, out_parents, out_finished, out_count)
     b = tl.program_id(0).to(tl.int64)
     scores += b * M
@@ -95,9 +82,7 @@ def finish_slots(
     own = M * SLOTS
     n = own + further * FURTHER
     whole = n <= CHUNK
-    direct = DIRECT & whole & (n <= tl.num_programs(1) * OWN)
     mixed = (n > CHUNK) & (own + further <= CHUNK) & (has_bonus + has_nudge == 0)
-    mixed = mixed & (DIRECT == 0)
     real = slot < tl.where(whole, n, own)
     identity = tl.where(real, identity, EMPTY)
     stands = mixed & (slot >= own) & (slot < own + further)
@@ -106,18 +91,6 @@ def finish_slots(
         beam = tl.load(unit_beam + b * UNIT_CAPACITY + slot - own, mask=stands, other=0)
         logit = tl.where(stands, best, logit)
         identity = tl.where(stands, beam * V, identity)
-    if DIRECT:
-        # What this program's own slots become needs no normalizer.
-        mine = tl.program_id(1) * OWN + tl.arange(0, OWN)
-        own_logit = tl.load(slot_scores + mine, mask=mine < CAPACITY, other=float("-inf"))
-        own_identity = tl.load(slot_ids + mine, mask=mine < CAPACITY, other=EMPTY)
-        held = direct & (mine < n)
-        own_logit = tl.where(held, own_logit, float("-inf"))
-        own_identity = tl.where(held, own_identity, EMPTY)
-        parent, token, entry, ends, done, past = successors(
-            place_of(own_identity, V), mine, own_identity != EMPTY, b, beams, None, following,
-            units, M, V, T, last, ragged, True, T_UP,
-        )  # fmt: skip
     if has_normalizers == 0:
         for begin in range(0, M, BEAM_BLOCK):
             write_normalizers(
@@ -125,14 +98,16 @@ def finish_slots(
                 log_sums, begin, M, BEAM_BLOCK,
             )  # fmt: skip
         tl.debug_barrier()
-    if direct | ((whole | mixed) & (DIRECT == 0)):
+    if whole | mixed:
         key, total, identity = keys_of(
             scores, tops, log_sums, bonus, nudge, logit, identity, real | stands, b * M, V,
             has_bonus, has_nudge,
         )  # fmt: skip
-        if DIRECT:
-            tl.store(candidates + slot, packed(key, identity), mask=real)
+        if DIRECT & whole:
             kept = n
+            tl.store(candidates + slot, packed(key, identity), mask=real)
+            tl.store(candidate_slots + slot, slot, mask=real)
+            tl.store(candidate_scores + slot, total, mask=real & (has_nudge != 0))
         else:
             key32 = tl.where(real | stands, ordered(key), LOWEST)
             # Units that stand for their slots let others of theirs through, so there may be fewer.
@@ -161,43 +136,30 @@ def finish_slots(
             SLACK, has_bonus, has_nudge, SLOTS, FURTHER, CHUNK,
         )  # fmt: skip
     tl.debug_barrier()
-    if direct:
-        if DIRECT:
-            own_key, own_total, own_identity = keys_of(
-                scores, tops, log_sums, bonus, nudge, own_logit, own_identity, held, b * M, V,
-                has_bonus, has_nudge,
-            )  # fmt: skip
-            rank, alive = ranked(candidates, n, packed(own_key, own_identity), OWN, OTHERS)
-            write_beams(
-                rank, own_key > float("-inf"), own_key, own_total, parent, token, entry, ends, done,
-                past, b, out, W, T, T_UP,
-            )  # fmt: skip
-            if tl.program_id(1) == 0:
-                write_padding(alive, b, out, W, T, T_UP, OWN)
-    else:
-        at = 0
-        PART: tl.constexpr = CHUNK if CHUNK < 1024 else 1024
-        if kept > W + W // 2 + SLACK:
-            # Many are equal, or units are few: the rest of the order tells which.
-            tau64 = best_from(candidates, kept, W, SLACK, PART)
-            left = 0
-            for begin in range(0, kept, PART):
-                i = begin + tl.arange(0, PART)
-                code = tl.load(candidates + i, mask=i < kept, other=NOTHING)
-                keep = code >= tau64
-                flag = keep.to(tl.int32)
-                place = CAPACITY + left + tl.cumsum(flag, 0) - flag
-                left += tl.sum(flag)
-                source = tl.load(candidate_slots + i, mask=keep, other=0)
-                score = tl.load(candidate_scores + i, mask=keep & (has_nudge != 0), other=0.0)
-                tl.store(candidates + place, code, mask=keep)
-                tl.store(candidate_slots + place, source, mask=keep)
-                tl.store(candidate_scores + place, score, mask=keep & (has_nudge != 0))
-            at = CAPACITY
-            kept = left
-            tl.debug_barrier()
-        rank_and_write(
-            candidates + at, candidate_scores + at, candidate_slots + at, kept, has_nudge, b,
-            tl.program_id(1) * OWN, tl.num_programs(1) * OWN, beams, None, following, units, out,
-            M, V, W, T, last, ragged, True, T_UP, OWN, OTHERS,
-        )  # fmt: skip
+    at = 0
+    enough: tl.constexpr = CHUNK if DIRECT else 0
+    PART: tl.constexpr = CHUNK if CHUNK < 1024 else 1024
+    if kept > tl.maximum(enough, W + W // 2 + SLACK):
+        # Many are equal, or units are few: the rest of the order tells which.
+        tau64 = best_from(candidates, kept, W, SLACK, PART)
+        left = 0
+        for begin in range(0, kept, PART):
+            i = begin + tl.arange(0, PART)
+            code = tl.load(candidates + i, mask=i < kept, other=NOTHING)
+            keep = code >= tau64
+            flag = keep.to(tl.int32)
+            place = CAPACITY + left + tl.cumsum(flag, 0) - flag
+            left += tl.sum(flag)
+            source = tl.load(candidate_slots + i, mask=keep, other=0)
+            score = tl.load(candidate_scores + i, mask=keep & (has_nudge != 0), other=0.0)
+            tl.store(candidates + place, code, mask=keep)
+            tl.store(candidate_slots + place, source, mask=keep)
+            tl.store(candidate_scores + place, score, mask=keep & (has_nudge != 0))
+        at = CAPACITY
+        kept = left
+        tl.debug_barrier()
+    rank_and_write(
+        candidates + at, candidate_scores + at, candidate_slots + at, kept, has_nudge, b,
+        tl.program_id(1) * OWN, tl.num_programs(1) * OWN, beams, None, following, units, out,
+        M, V, W, T, last, ragged, True, T_UP, OWN, OTHERS,
+    )  # fmt: skip

@@ -44,7 +44,6 @@ TUNING: dict[str, dict[str, Any]] = {
         "many": {"small": 64, "narrow": 128, "wide": 128},
     },
     "finish": {"direct": True, "ranked": 4096, "warps": 8, "held_by_warp": 512},
-    "choose": {"alone": 4096},
     "rows": {"shared": 1, "units": 4},
     "survivors": {
         "chunks": (512, 2048, 4096),
