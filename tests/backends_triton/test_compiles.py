@@ -80,7 +80,6 @@ def test_all_kernels_compile(architecture, dtype, wanted, monkeypatch, compile_i
         (dense, M, 32, None, "targeted"),
         (dense, 16 * M, 32, None, ""),  # more than one program holds
         (sparse, M, 32, "selective", ""),
-        (sparse, M, 32, "selective", "apart"),
         (sparse, M, 40, "selective", "targeted"),
         (table(2, "sparse", most=400), M, 32, "selective", "rows"),
         (sparse, M, 32, "full", "targeted"),
@@ -88,7 +87,6 @@ def test_all_kernels_compile(architecture, dtype, wanted, monkeypatch, compile_i
     asked = targeting()
     asked.prepare()
     for held, places, width, projection, how in steps:
-        monkeypatch.setitem(TUNING["slots"], "find", 0 if how == "apart" else 2)
         monkeypatch.setitem(TUNING["rows"], "shared", int(how == "rows"))
         beams = planning.StepArrays(
             torch.zeros(B, places), torch.zeros(B, places, dtype=torch.int64),

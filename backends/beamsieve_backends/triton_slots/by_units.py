@@ -73,20 +73,29 @@ def _threshold_of_units(held, unit_keys, n, k, slack, CHUNK: tl.constexpr):
 def append_units(
     scores, slot_ids, slot_scores, bonus, nudge, tops, log_sums, unit_beam, unit_list, listed,
     candidates, candidate_scores, candidate_slots, beams_at, M, V, tau, kept, has_bonus, has_nudge,
-    SLOTS: tl.constexpr, FURTHER: tl.constexpr, UNITS: tl.constexpr,
+    SLOTS: tl.constexpr, FURTHER: tl.constexpr, UNITS: tl.constexpr, FEW: tl.constexpr,
 ):  # fmt: skip
     """Keep what reaches ``tau`` in the ``listed`` units of FURTHER slots, numbered from the first
     further one (a beam's own lie before it); returns how many are kept then. A unit's beam is
-    looked up once, and what a slot is only where it is kept."""
+    looked up once, and what a slot is only where it is kept.
+
+    FEW: waits count more than loads. So ``unit_beam`` is in the list's order, and what slots are is
+    read before it is known which are kept.
+    """
     for begin in range(0, listed, UNITS):
         i = begin + tl.arange(0, UNITS)
         there = i < listed
         unit = tl.load(unit_list + i, mask=there, other=0)
-        m = tl.load(unit_beam + unit, mask=there & (unit >= 0), other=0)
-        m = tl.where(unit < 0, unit + M, m)
+        if FEW:
+            m = tl.load(unit_beam + i, mask=there, other=0)
+        else:
+            m = tl.load(unit_beam + unit, mask=there & (unit >= 0), other=0)
+            m = tl.where(unit < 0, unit + M, m)
         slot = (M * SLOTS + unit * FURTHER)[:, None] + tl.arange(0, FURTHER)[None, :]
         here = there[:, None] & (slot >= 0)
         logit = tl.load(slot_scores + slot, mask=here, other=float("-inf"))
+        if FEW:
+            identity = tl.load(slot_ids + slot, mask=here, other=EMPTY)
         score = tl.load(scores + m, mask=there, other=0.0)[:, None]
         top = tl.load(tops + m, mask=there, other=0.0)[:, None]
         log_sum = tl.load(log_sums + m, mask=there, other=0.0)[:, None]
@@ -105,7 +114,8 @@ def append_units(
         of_unit = tl.sum(flag, 1)
         place = kept + (tl.cumsum(of_unit, 0) - of_unit)[:, None] + tl.cumsum(flag, 1) - flag
         kept += tl.sum(of_unit)
-        identity = tl.load(slot_ids + slot, mask=keep, other=EMPTY)
+        if FEW == 0:
+            identity = tl.load(slot_ids + slot, mask=keep, other=EMPTY)
         identity = tl.where(identity >= 0, identity, m[:, None] * V)
         tl.store(candidates + place, packed(key, identity), mask=keep)
         tl.store(candidate_slots + place, slot, mask=keep)
@@ -162,5 +172,5 @@ def by_units(
     return append_units(
         scores, slot_ids, slot_scores, bonus, nudge, tops, log_sums, unit_beam, unit_list, listed,
         candidates, candidate_scores, candidate_slots, beams_at, M, V, tau, kept, has_bonus,
-        has_nudge, SLOTS, FURTHER, CHUNK // FURTHER,
+        has_nudge, SLOTS, FURTHER, CHUNK // FURTHER, False,
     )  # fmt: skip

@@ -10,7 +10,7 @@ import torch
 
 from beamsieve.interface import Normalize, StepInputs
 from beamsieve_backends.triton_slots.launch import cdiv, launch, power_of_two
-from beamsieve_backends.triton_slots.rank import DENSE, SPARSE, write_best
+from beamsieve_backends.triton_slots.rank import write_best
 from beamsieve_backends.triton_slots.tables import DeviceTable
 from beamsieve_backends.triton_slots.tuning import PROCESSORS, TUNING
 
@@ -92,7 +92,6 @@ class Call:
         self.has_bias = int(inputs.bias is not None)
         self.has_bonus = int(inputs.bonus is not None)
         self.has_nudge = int(inputs.nudge is not None)
-        self.child = int(DENSE if table.dense else SPARSE)
         self.by_row = int(table.dense)
         self.new = self._new_beams()
 
@@ -177,14 +176,18 @@ class Call:
             place += padded[name]
         return NewBeams(**made)
 
-    def writing(self, child: int) -> tuple[Any, ...]:
-        """The arguments from ``rows`` to ``ragged`` of the kernels that write beams."""
+    def writing(self, by_slot: bool = False) -> tuple[Any, ...]:
+        """The arguments from ``rows`` to ``ragged`` of the kernels that write beams; those of the
+        table among them unless children are told ``by_slot``."""
         table, following, new = self.table, self.following, self.new
         nowhere = table.start_bits
+        looked_up = (
+            *table.starts, table.tokens, table.token_bits, table.bitmap, table.ranks,
+            table.rank_mask, table.words, table.rank_words, int(table.dense),
+            max(1, table.widest).bit_length(),
+        )  # fmt: skip
         return (
-            self.beams.rows, self.finished, self.beams.tokens, *table.starts, table.tokens,
-            table.token_bits, table.bitmap, table.ranks, table.rank_mask, table.words,
-            table.rank_words, child, max(1, table.widest).bit_length(),
+            self.beams.rows, self.finished, self.beams.tokens, *(() if by_slot else looked_up),
             *(table if following is None else following).starts,
             nowhere if table.leaf_first is None else table.leaf_first,
             new.tokens, new.scores, new.keys, new.rows, new.parents,
@@ -201,7 +204,7 @@ class Call:
             shape["OWN"] = few
         launch(
             write_best, (B, cdiv(kept.typical, shape["OWN"])), kept.keys, kept.scores,
-            kept.count, *self.writing(self.child), kept.capacity,
+            kept.count, *self.writing(), kept.capacity,
             T_UP=max(8, power_of_two(self.t)), **shape,
         )  # fmt: skip
         return self.new

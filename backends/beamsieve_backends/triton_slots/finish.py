@@ -26,7 +26,7 @@ from beamsieve_backends.triton_slots.rank import rank_and_write
 
 _RUNTIME = [
     "start_kind", "start_shift", "start_gap", "token_bits", "rank_mask", "words", "rank_words",
-    "child", "search_steps", "next_kind", "next_shift", "next_gap", "M", "V", "W", "T", "last",
+    "dense", "search_steps", "next_kind", "next_shift", "next_gap", "M", "V", "W", "T", "last",
     "ragged", "SLACK", "beams", "tiles", "CAPACITY",
 ]  # fmt: skip
 
@@ -36,7 +36,7 @@ def finish_tokens(
     scores, tile_peak, tile_sum, logits, candidates,
     rows, finished, history,
     start_array, start_bits, start_exceptions, start_kind, start_shift, start_gap,
-    tokens, token_bits, bitmaps, ranks, rank_mask, words, rank_words, child, search_steps,
+    tokens, token_bits, bitmaps, ranks, rank_mask, words, rank_words, dense, search_steps,
     next_array, next_bits, next_exceptions, next_kind, next_shift, next_gap, leaf_first,
     out_tokens, out_scores, out_keys, out_rows, out_parents, out_finished, out_count,
     M, V, W, T, last, ragged, SLACK, beams, tiles, columns, CAPACITY,
@@ -79,13 +79,16 @@ def finish_tokens(
         keep, place, n = places_held(key, tau, need)
         tl.store(candidates + place, packed(total, identity), mask=keep)
     tl.debug_barrier()
-    rank_and_write(
-        candidates, scores, rows, n, 0, b, tl.program_id(1) * OWN, tl.num_programs(1) * OWN, rows,
-        finished, history,
-        start_array, start_bits, start_exceptions, start_kind, start_shift, start_gap,
-        tokens, token_bits, bitmaps, ranks, rank_mask, words, rank_words, child, search_steps,
+    table = (
+        start_array, start_bits, start_exceptions, start_kind, start_shift, start_gap, tokens,
+        token_bits, bitmaps, ranks, rank_mask, words, rank_words, dense, search_steps,
+    )  # fmt: skip
+    following = (
         next_array, next_bits, next_exceptions, next_kind, next_shift, next_gap, leaf_first,
-        rows, rows, 0, 0, True,
-        out_tokens, out_scores, out_keys, out_rows, out_parents, out_finished, out_count,
-        M, V, W, T, last, ragged, T_UP, OWN, OTHERS,
+    )  # fmt: skip
+    out = (out_tokens, out_scores, out_keys, out_rows, out_parents, out_finished, out_count)
+    rank_and_write(
+        candidates, scores, None, n, 0, b, tl.program_id(1) * OWN, tl.num_programs(1) * OWN,
+        (rows, finished, history), table, following, None, out, M, V, W, T, last, ragged, False,
+        T_UP, OWN, OTHERS,
     )  # fmt: skip

@@ -190,7 +190,7 @@ def _all_held(call: Call, bitmap: torch.Tensor, words: int) -> NewBeams:
     programs, shape = call.finishing(M * V, rows_up * columns_up)
     launch(
         finish_tokens, (B, programs), call.beams.scores, peak, mass, logits, candidates,
-        *call.writing(call.child), call.slack, B * M, len(peak),
+        *call.writing(), call.slack, B * M, len(peak),
         logits.shape[-1], M * V,
         TILES_UP=columns_up // 64, COLUMNS_UP=columns_up, BEAMS_UP=rows_up,
         **shape,

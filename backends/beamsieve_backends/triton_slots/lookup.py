@@ -66,9 +66,9 @@ def _lowest_one(word):
 def _sampled(array, bits, exceptions, shift, gap, row, mask):
     """The first entry of each row whose starts are SAMPLED, and where its set bit was found.
 
-    Returns ``(found, listed, begin, bit, word, second, third)``: whether a start is listed among
-    the exceptions, so that there is no bit; the place of the word's first bit; the bit in the word;
-    the word; and the two words behind it, 0 where they were not read.
+    Returns ``(found, exception, begin, bit, word, second, third)``: where a start is listed among
+    the exceptions, so that there is no bit, its place there, else -1; the place of the word's first
+    bit; the bit in the word; the word; and the two words behind it, 0 where they were not read.
     """
     left = row & ((1 << shift) - 1)
     sample = tl.load(array + (row >> shift), mask=mask, other=0).to(tl.int64)
@@ -90,13 +90,13 @@ def _sampled(array, bits, exceptions, shift, gap, row, mask):
     word = tl.where(in_third, third, tl.where(in_second, second, first))
     begin = (at << 6) + tl.where(in_third, 128, tl.where(in_second, 64, 0))
     bit = _place_of_one(word, rest)
-    exception = tl.where(regular, 0, ((-1 - sample) << shift) + left)
     listed = mask & (sample < 0)
+    exception = tl.where(listed, ((-1 - sample) << shift) + left, -1)
     other = tl.load(exceptions + exception, mask=listed, other=0).to(tl.int64)
     found = tl.where(listed, other, begin + bit - gap * row)
     behind = tl.where(in_third, 0, tl.where(in_second, third, second))
     last = tl.where(in_second | in_third, 0, third)
-    return found, listed, begin, bit, word, behind, last
+    return found, exception, begin, bit, word, behind, last
 
 
 @triton.jit
@@ -121,23 +121,25 @@ def row_start(array, bits, exceptions, kind, shift, gap, row, mask):
 def row_bounds(array, bits, exceptions, kind, shift, gap, row, mask):
     """int64, int64: the first entry of each row and of the one behind it; 0 where masked.
 
-    Arguments as of :func:`row_start`. Of SAMPLED, the next set bit tells where the next row begins,
-    so that both take the loads of one.
+    Arguments as of :func:`row_start`. Of SAMPLED, the next row of a block is the next set bit or
+    the next exception, and a block's first row is its sample, so both take the waits of one.
     """
     found = row
     behind = row + 1
     if kind == SAMPLED:
-        found, listed, begin, bit, word, second, third = _sampled(
+        ends = mask & ((behind & ((1 << shift) - 1)) == 0)
+        sample = tl.load(array + (behind >> shift), mask=ends, other=0).to(tl.int64)
+        found, exception, begin, bit, word, second, third = _sampled(
             array, bits, exceptions, shift, gap, row, mask
         )
         above = (((word >> bit) >> 1) << bit) << 1
         word = tl.where(above != 0, above, tl.where(second != 0, second, third))
         further = tl.where(above != 0, 0, tl.where(second != 0, 64, 128))
-        behind = begin + further + _lowest_one(word) - gap * (row + 1)
-        unknown = mask & (listed | (word == 0))
-        if tl.max(unknown.to(tl.int32), 0) != 0:
-            more = row_start(array, bits, exceptions, kind, shift, gap, row + 1, unknown)
-            behind = tl.where(unknown, more, behind)
+        place = tl.where(ends, sample, begin + further + _lowest_one(word))
+        listed = tl.where(ends, sample < 0, exception >= 0)
+        exception = tl.where(ends, (-1 - sample) << shift, exception + 1)
+        other = tl.load(exceptions + exception, mask=mask & listed, other=0).to(tl.int64)
+        behind = tl.where(listed, other, place - gap * behind)
     elif kind != IDENTITY:
         found = tl.load(array + row, mask=mask, other=0).to(tl.int64)
         behind = tl.load(array + row + 1, mask=mask, other=0).to(tl.int64)

@@ -88,6 +88,11 @@ def score_rows(
     if PDL:
         tl.extra.cuda.gdc_wait()
         tl.extra.cuda.gdc_launch_dependents()
+    rules = (
+        part_starts, has_parts, segment_numbers, segments, index, matcher_rows, asks, bits,
+        bit_words, counts, table_starts, tables, mode, leaf_starts, leaves, leaf_first, leaf_end,
+        has_sets, batch,
+    )  # fmt: skip
     following = tl.load(first_of_row + tl.program_id(0))
     if following != NOBODY:
         row = tl.program_id(0).to(tl.int64) + tl.zeros((1,), tl.int64)
@@ -126,8 +131,5 @@ def score_rows(
                     hidden, head, bias, hidden, has_bias, slot_ids, slot_scores, unit_peak,
                     unit_sum, unit_best, b, m, there, b * CAPACITY + unit * UNIT,
                     b * (M + UNIT_CAPACITY) + unit, token, real, start + rank.to(tl.int64), V, D,
-                    M, part_starts, has_parts, segment_numbers, segments, index, matcher_rows,
-                    asks, bits, bit_words, counts, table_starts, tables, mode, leaf_starts, leaves,
-                    leaf_first, leaf_end, has_sets, batch, over_kept, EVEN, BLOCK_K, PART, False,
-                    MATRIX, UPCAST, TARGETED,
+                    M, rules, over_kept, EVEN, BLOCK_K, PART, False, MATRIX, UPCAST, TARGETED,
                 )  # fmt: skip

@@ -24,24 +24,13 @@ FINISHED = tl.constexpr(-2)
 
 
 @triton.jit
-def settled(
-    logit, real, ends, entry, b,
-    part_starts, has_parts, segment_numbers, segments, index, matcher_rows,
-    asks, bits, bit_words, counts, table_starts, tables, mode, leaf_starts, leaves, leaf_first,
-    leaf_end, has_sets, batch, over_kept,
-    TARGETED: tl.constexpr,
-):  # fmt: skip
+def settled(logit, real, ends, entry, b, rules, over_kept, TARGETED: tl.constexpr):
     """Logits of slots of request b as they may win, and as they count in the log-softmax; 0 where
     a finished beam ``ends``, -inf where a slot is neither that nor ``real``."""
     logit = tl.where(real, usable(logit), tl.where(ends, 0.0, float("-inf")))
     counted = logit
     if TARGETED:
-        kept = permitted(
-            entry, real, b,
-            part_starts, has_parts, segment_numbers, segments, index, matcher_rows, asks, bits,
-            bit_words, counts, table_starts, tables, mode, leaf_starts, leaves, leaf_first,
-            leaf_end, has_sets, batch,
-        )  # fmt: skip
+        kept = permitted(entry, real, b, rules)
         logit = tl.where(kept | ends, logit, float("-inf"))
         counted = tl.where(over_kept != 0, logit, counted)
     return logit, counted
@@ -50,10 +39,7 @@ def settled(
 @triton.jit
 def score_shared(
     hidden, head, bias, logits, has_bias, slot_ids, slot_scores, unit_peak, unit_sum, unit_best,
-    b, m, there, slots_at, units_at, token, real, entry, V, D, M,
-    part_starts, has_parts, segment_numbers, segments, index, matcher_rows,
-    asks, bits, bit_words, counts, table_starts, tables, mode, leaf_starts, leaves, leaf_first,
-    leaf_end, has_sets, batch, over_kept,
+    b, m, there, slots_at, units_at, token, real, entry, V, D, M, rules, over_kept,
     EVEN: tl.constexpr, BLOCK_K: tl.constexpr, PART: tl.constexpr, HAS_LOGITS: tl.constexpr,
     MATRIX: tl.constexpr, UPCAST: tl.constexpr, TARGETED: tl.constexpr,
 ):  # fmt: skip
@@ -98,10 +84,8 @@ def score_shared(
             here = there & (column == each)
             request = tl.sum(tl.where(column == each, b, 0))
         score, counted = settled(
-            logit, both & here[:, None], both & (both == 0), entries, request,
-            part_starts, has_parts, segment_numbers, segments, index, matcher_rows, asks, bits,
-            bit_words, counts, table_starts, tables, mode, leaf_starts, leaves, leaf_first,
-            leaf_end, has_sets, batch, over_kept, TARGETED,
+            logit, both & here[:, None], both & (both == 0), entries, request, rules, over_kept,
+            TARGETED,
         )  # fmt: skip
         tl.store(slot_scores + at, score, mask=here[:, None])
         peak, mass = share_of(counted)

@@ -8,12 +8,12 @@ import torch
 
 from beamsieve_backends.triton_slots.call import Call, NewBeams
 from beamsieve_backends.triton_slots.launch import INTERPRETED, cdiv, launch, power_of_two
-from beamsieve_backends.triton_slots.rank import BY_SLOT
 from beamsieve_backends.triton_slots.rows import link_rows, score_rows
 from beamsieve_backends.triton_slots.shares import add_shares
 from beamsieve_backends.triton_slots.slots import find_units, score_slots
 from beamsieve_backends.triton_slots.survivors import finish_slots
 from beamsieve_backends.triton_slots.tuning import FURTHER, PROCESSORS, TUNING, beams_up, coarse
+from beamsieve_backends.triton_slots.units import WIDEST
 
 
 def selective(call: Call) -> NewBeams:
@@ -31,7 +31,8 @@ def selective(call: Call) -> NewBeams:
     unit_peak, unit_sum = (call.empty(B, M + units_capacity) for _ in range(2))
     unit_best = unit_peak if call.targeting is None else torch.empty_like(unit_peak)
     found = (slot_ids, slot_scores, unit_peak, unit_sum, unit_best)
-    counted = (first_entry, degrees, unit_starts, call.empty(B, 3, dtype=torch.int32))
+    widest = call.empty(B, int(WIDEST), dtype=torch.int64)
+    counted = (first_entry, degrees, unit_starts, widest)
     shape = dict(TUNING["slots"])
     shape |= call.block_k(shape["BLOCK_K"])
     shape |= {
@@ -48,17 +49,23 @@ def selective(call: Call) -> NewBeams:
     adds = table.typical_units > 2
     if adds:
         launch(
-            add_shares, (B, cdiv(M, 16)), unit_peak, unit_sum, unit_starts, tops, log_sums, M,
-            units_capacity, BEAM_BLOCK=16, warps=4,
+            add_shares, (B, cdiv(M, 16)), unit_peak, unit_sum, unit_starts, widest, tops,
+            log_sums, M, units_capacity, BEAM_BLOCK=16, warps=4,
         )  # fmt: skip
     _finish(
         call, M * slots + expected * FURTHER, capacity, units_capacity,
-        (*found, unit_starts, unit_beam, first_entry, call.bonus, call.nudge, tops, log_sums),
+        (
+            *found, unit_starts, widest, unit_beam, first_entry, call.bonus, call.nudge, tops,
+            log_sums,
+        ),
         adds,
     )  # fmt: skip
     return call.new
 
 
+WIDE_ROW = 32 * FURTHER
+"""Where a row has so many tokens, requests that meet it decide how long finishing takes: so many
+warps as there are for units, and each program on a processor of its own."""
 PRODUCT = ("EVEN", "BLOCK_K", "PART", "MATRIX", "UPCAST", "registers")
 
 
@@ -104,27 +111,21 @@ def _score_beams(
 ) -> None:  # fmt: skip
     table, B, M = call.table, call.B, call.M
     slots = table.slots
-    few, fewest, each = (shape[name] for name in ("find", "find_beams", "programs"))
     of_first = cdiv(M * slots, FURTHER)
     # A wide row may come at any time, and its units are dealt to all programs of this kind.
     most = table.most_units(M, call.beams.distinct)
-    each_request = few * PROCESSORS // B
-    finds = fewest >= M and of_first + max(1, expected) <= each_request
-    spread = each_request - of_first if finds else cdiv(each * PROCESSORS, B)
-    programs = of_first + max(int(finds), expected, min(most, spread))
+    spread = cdiv(shape["programs"] * PROCESSORS, B)
     up = beams_up(M)
-    looking = (call.beams.rows, call.finished, *table.starts)
-    if not finds:
-        launch(
-            find_units, (B,), *looking, *counted, M, SLOTS=slots, FURTHER=FURTHER, BEAMS_UP=up,
-            warps=min(16, up // 32),
-        )  # fmt: skip
     launch(
-        score_slots, (B, programs), *looking, table.tokens, table.token_bits, table.bitmap,
-        table.ranks, table.rank_mask, table.words, table.rank_words, call.hidden, call.head,
-        call.bias, call.logits, call.has_bias, *counted, unit_beam, *found, M, call.V, call.D,
-        capacity, units_capacity, of_first, *_arguments_of(call), call.over_kept,
-        FIND=finds, BEAMS_UP=up if finds else 1, BATCH_UP=1 if finds else coarse(B, 32),
+        find_units, (B,), call.beams.rows, call.finished, *table.starts, *counted, M, SLOTS=slots,
+        FURTHER=FURTHER, BEAMS_UP=up, warps=min(16, up // 32),
+    )  # fmt: skip
+    launch(
+        score_slots, (B, of_first + max(expected, min(most, spread))), call.beams.rows,
+        table.tokens, table.token_bits, table.bitmap, table.ranks, table.rank_mask, table.words,
+        table.rank_words, call.hidden, call.head, call.bias, call.logits, call.has_bias, *counted,
+        unit_beam, *found, M, call.V, call.D, capacity, units_capacity, of_first,
+        *_arguments_of(call), call.over_kept, BATCH_UP=coarse(B, 32),
         BEAM_BLOCK=128 if M <= 128 else 512, DENSE=table.dense, SLOTS=slots,
         HAS_LOGITS=call.has_logits, TARGETED=call.targeting is not None, warps=1, stages=1,
         **{name: shape[name] for name in PRODUCT},
@@ -144,20 +145,23 @@ def _finish(
     ranked = expected if direct else W + call.slack
     if expected > chunk:
         # A threshold of units lets a few more slots through than one of slots.
-        ranked, shape["warps"] = W + W // 2, warps_by_units
+        ranked = W + W // 2
+    if expected > chunk or call.table.widest >= WIDE_ROW:
+        shape["warps"] = warps_by_units
     # Each of these programs finds the survivors for itself.
     own = call.own_share(ranked, shape["warps"])
+    finish = TUNING["finish"]
+    others = finish["ranked"] * shape["warps"] // finish["warps"] // own
     units = call.empty(2, B, M + units_capacity, dtype=torch.int32)
     room = capacity + W + call.slack
     launch(
         finish_slots, (B, cdiv(ranked, own)), call.beams.scores, *scored, *units,
         call.empty(B, room, dtype=torch.int64),
         call.empty(B, room) if call.has_nudge else call.beams.scores,
-        call.empty(B, room, dtype=torch.int32), *call.writing(int(BY_SLOT)), call.slack, capacity,
+        call.empty(B, room, dtype=torch.int32), *call.writing(by_slot=True), call.slack, capacity,
         units_capacity, call.has_bonus, call.has_nudge, int(has_normalizers),
         SLOTS=call.table.slots, FURTHER=FURTHER, BEAM_BLOCK=128 if M <= 128 else 512, CHUNK=chunk,
-        DIRECT=direct, OWN=own, OTHERS=TUNING["finish"]["ranked"] // own,
-        T_UP=max(8, power_of_two(call.t)), **shape,
+        DIRECT=direct, OWN=own, OTHERS=others, T_UP=max(8, power_of_two(call.t)), **shape,
     )  # fmt: skip
 
 

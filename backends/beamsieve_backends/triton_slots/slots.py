@@ -1,9 +1,9 @@
 """Selective projection: only the valid tokens of each beam, their head rows read in place.
 
-One kernel counts the units that they take (:mod:`units`), one finds and scores them (and counts
-too, where programs are few), and ``finish_slots`` normalises and chooses. Further units are dealt
-to all programs, whosever they are, so that a request that met a wide row waits for it no longer
-than the others. Requests often meet the same wide row: its units are scored for eight at once.
+One kernel counts the units that they take (:mod:`units`), one finds and scores them, and
+``finish_slots`` normalises and chooses. Further units are dealt to programs of their own, whosever
+they are, so that a request that met a wide row waits for it no longer than the others. Requests
+often meet the same wide row: its units are scored for eight at once.
 """
 
 # Kernels are written in Triton's language, whose values have no Python types.
@@ -23,8 +23,8 @@ from beamsieve_backends.triton_slots.products import (
 from beamsieve_backends.triton_slots.scored import EMPTY, FINISHED, score_shared, settled
 from beamsieve_backends.triton_slots.units import (
     DONE,
+    WIDEST,
     beam_of,
-    bounds_of,
     count_units,
     tokens_of,
 )
@@ -55,10 +55,7 @@ def find_units(
 def _score_own(
     tokens, token_bits, bitmaps, ranks, rank_mask, words, rank_words,
     hidden, head, bias, logits, has_bias, slot_ids, slot_scores, unit_peak, unit_sum, unit_best,
-    b, number, row, first, degree, M, V, D,
-    part_starts, has_parts, segment_numbers, segments, index, matcher_rows,
-    asks, bits, bit_words, counts, table_starts, tables, mode, leaf_starts, leaves, leaf_first,
-    leaf_end, has_sets, batch, over_kept,
+    b, number, row, first, degree, M, V, D, rules, over_kept,
     DENSE: tl.constexpr, SLOTS: tl.constexpr, EVEN: tl.constexpr, BLOCK_K: tl.constexpr,
     PART: tl.constexpr, HAS_LOGITS: tl.constexpr, MATRIX: tl.constexpr, UPCAST: tl.constexpr,
     TARGETED: tl.constexpr,
@@ -91,12 +88,8 @@ def _score_own(
         logit += tl.load(bias + token, mask=real, other=0.0)
     ends = (degree == DONE) & (rank == 0)
     logit, counted = settled(
-        logit, real, ends, first + rank.to(tl.int64), b,
-        part_starts, has_parts, segment_numbers, segments, index, matcher_rows, asks, bits,
-        bit_words, counts, table_starts, tables, mode, leaf_starts, leaves, leaf_first, leaf_end,
-        has_sets, batch, over_kept,
-        TARGETED,
-    )  # fmt: skip
+        logit, real, ends, first + rank.to(tl.int64), b, rules, over_kept, TARGETED
+    )
     identity = tl.where(real, m * V + token, tl.where(ends, FINISHED - m, EMPTY))
     there = m < M
     tl.store(slot_ids + number * UNIT + slot, identity, mask=there)
@@ -115,27 +108,21 @@ def _score_own(
 @triton.jit
 def _score_further(
     rows, tokens, token_bits, bitmaps, ranks, rank_mask, words, rank_words,
-    hidden, head, bias, logits, has_bias, first_entry, degrees, unit_starts, unit_beam,
-    slot_ids, slot_scores, unit_peak, unit_sum, unit_best,
-    b, m, there, unit, M, V, D, CAPACITY, UNIT_CAPACITY,
-    part_starts, has_parts, segment_numbers, segments, index, matcher_rows,
-    asks, bits, bit_words, counts, table_starts, tables, mode, leaf_starts, leaves, leaf_first,
-    leaf_end, has_sets, batch, over_kept,
+    hidden, head, bias, logits, has_bias, unit_beam, slot_ids, slot_scores, unit_peak, unit_sum,
+    unit_best, b, m, there, unit, before, entry, degree, M, V, D, CAPACITY, UNIT_CAPACITY,
+    rules, over_kept,
     DENSE: tl.constexpr, SLOTS: tl.constexpr, EVEN: tl.constexpr, BLOCK_K: tl.constexpr,
     PART: tl.constexpr, HAS_LOGITS: tl.constexpr, MATRIX: tl.constexpr, UPCAST: tl.constexpr,
     TARGETED: tl.constexpr,
 ):  # fmt: skip
     """Score further units ``unit`` of beams m of requests b, [COLUMNS], where ``there``; those that
-    have the same tokens together."""
-    state = b * M + m
-    entry = tl.load(first_entry + state, mask=there, other=-1)
-    degree = tl.load(degrees + state, mask=there, other=0)
-    before = unit - tl.load(unit_starts + b * (M + 1) + m, mask=there, other=0)
+    have the same tokens together. ``before`` counts the beam's further units before each; entry and
+    degree are the beams'."""
     passed = SLOTS + before * UNIT
     begin = entry + passed.to(tl.int64)
     row = entry
     if DENSE:
-        row = tl.load(rows + state, mask=there, other=0)
+        row = tl.load(rows + b * M + m, mask=there, other=0)
     tl.store(unit_beam + b * UNIT_CAPACITY + unit, m, mask=there)
     slots_at = b * CAPACITY + M * SLOTS + unit * UNIT
     units_at = b * (M + UNIT_CAPACITY) + M + unit
@@ -158,24 +145,33 @@ def _score_further(
         score_shared(
             hidden, head, bias, logits, has_bias, slot_ids, slot_scores, unit_peak, unit_sum,
             unit_best, b, m, together, slots_at, units_at, token, real, first + rank, V, D, M,
-            part_starts, has_parts, segment_numbers, segments, index, matcher_rows, asks, bits,
-            bit_words, counts, table_starts, tables, mode, leaf_starts, leaves, leaf_first,
-            leaf_end, has_sets, batch, over_kept, EVEN, BLOCK_K, PART, HAS_LOGITS, MATRIX, UPCAST,
-            TARGETED,
+            rules, over_kept, EVEN, BLOCK_K, PART, HAS_LOGITS, MATRIX, UPCAST, TARGETED,
         )  # fmt: skip
         left = left & (together == 0)
         leader = tl.min(tl.where(left, column, COLUMNS))
 
 
+@triton.jit
+def _widest_of(widest, request, requests):
+    """What ``units.count_units`` noted of the widest beams of requests (int64 [COLUMNS]): int32
+    beam, first further unit and count, 0 where the row is not WIDE; int64 entry; int32 degree."""
+    at = widest + request * WIDEST
+    inside = request < requests
+    count = tl.load(at + 2, mask=inside, other=0).to(tl.int32)
+    beam = tl.load(at, mask=inside, other=0).to(tl.int32)
+    opens = tl.load(at + 1, mask=inside, other=0).to(tl.int32)
+    entry = tl.load(at + 3, mask=inside, other=-1)
+    degree = tl.load(at + 4, mask=inside, other=0).to(tl.int32)
+    return beam, opens, tl.where(count >= WIDE, count, 0), entry, degree
+
+
 @triton.jit(do_not_specialize=[
-    "start_kind", "start_shift", "start_gap", "token_bits", "rank_mask", "words", "rank_words",
-    "has_bias", "M", "V", "CAPACITY", "UNIT_CAPACITY", "OF_FIRST", "has_parts",
-    "segments", "bit_words", "has_sets", "batch", "over_kept",
+    "token_bits", "rank_mask", "words", "rank_words", "has_bias", "M", "V", "CAPACITY",
+    "UNIT_CAPACITY", "OF_FIRST", "has_parts", "segments", "bit_words", "has_sets", "batch",
+    "over_kept",
 ])  # fmt: skip
 def score_slots(
-    rows, finished,
-    start_array, start_bits, start_exceptions, start_kind, start_shift, start_gap,
-    tokens, token_bits, bitmaps, ranks, rank_mask, words, rank_words,
+    rows, tokens, token_bits, bitmaps, ranks, rank_mask, words, rank_words,
     hidden, head, bias, logits, has_bias, first_entry, degrees, unit_starts, widest, unit_beam,
     slot_ids, slot_scores, unit_peak, unit_sum, unit_best, M, V, D, CAPACITY, UNIT_CAPACITY,
     OF_FIRST,
@@ -183,16 +179,16 @@ def score_slots(
     asks, bits, bit_words, counts, table_starts, tables, mode, leaf_starts, leaves, leaf_first,
     leaf_end, has_sets, batch,
     over_kept,
-    FIND: tl.constexpr, BEAMS_UP: tl.constexpr, BATCH_UP: tl.constexpr, BEAM_BLOCK: tl.constexpr,
-    DENSE: tl.constexpr, SLOTS: tl.constexpr, EVEN: tl.constexpr, BLOCK_K: tl.constexpr,
-    PART: tl.constexpr, HAS_LOGITS: tl.constexpr, MATRIX: tl.constexpr, UPCAST: tl.constexpr,
-    TARGETED: tl.constexpr, PDL: tl.constexpr,
+    BATCH_UP: tl.constexpr, BEAM_BLOCK: tl.constexpr, DENSE: tl.constexpr, SLOTS: tl.constexpr,
+    EVEN: tl.constexpr, BLOCK_K: tl.constexpr, PART: tl.constexpr, HAS_LOGITS: tl.constexpr,
+    MATRIX: tl.constexpr, UPCAST: tl.constexpr, TARGETED: tl.constexpr, PDL: tl.constexpr,
 ):  # fmt: skip
     """The logit of every slot, and each unit's share of the log-softmax.
 
-    The first OF_FIRST programs of a request score UNIT slots of beams' own units each; the others
-    of all requests share all requests' further units. Those of each request's widest beam, if it is
-    WIDE, come first, the same of up to COLUMNS requests at once; then all others, one by one.
+    The last OF_FIRST programs of a request score UNIT slots of beams' own units each; those before
+    them, which have more to wait for, of all requests share all requests' further units. Those of
+    each request's widest beam, if it is WIDE, come first, the same of up to COLUMNS requests at
+    once; then all others, one by one.
 
     Args:
         slot_ids: out, int32 [B, CAPACITY]; ``m * V + token``, EMPTY, or FINISHED - m. The slots of
@@ -204,96 +200,76 @@ def score_slots(
         unit_beam: out, int32 [B, UNIT_CAPACITY]; whose each further unit is.
         TARGETED: the arguments from ``part_starts`` on are those of ``targeting.permitted``, and
             what it does not permit scores -inf; ``over_kept``: and is no part of the log-softmax.
-        FIND: ``find_units`` is done here, by every program of further units for its request,
-            which saves a launch where programs are few; there is at least one, and a request's
-            further units are its own programs' then.
     """
     if PDL:
         tl.extra.cuda.gdc_wait()
         tl.extra.cuda.gdc_launch_dependents()
+    rules = (
+        part_starts, has_parts, segment_numbers, segments, index, matcher_rows, asks, bits,
+        bit_words, counts, table_starts, tables, mode, leaf_starts, leaves, leaf_first, leaf_end,
+        has_sets, batch,
+    )  # fmt: skip
     b = tl.program_id(0).to(tl.int64)
-    number = tl.program_id(1)
-    if number < OF_FIRST:
+    of_request = tl.num_programs(1) - OF_FIRST
+    number = tl.program_id(1) - of_request
+    if number >= 0:
         m = number * (UNIT // SLOTS) + tl.arange(0, UNIT) // SLOTS
-        if FIND:
-            row, entry, degree = bounds_of(
-                rows, finished, start_array, start_bits, start_exceptions, start_kind,
-                start_shift, start_gap, b * M + m, m < M,
-            )  # fmt: skip
-        else:
-            degree = tl.load(degrees + b * M + m, mask=m < M, other=0)
-            entry = tl.load(first_entry + b * M + m, mask=m < M, other=0)
-            row = entry
-            if DENSE:
-                row = tl.load(rows + b * M + m, mask=m < M, other=0)
+        own_degree = tl.load(degrees + b * M + m, mask=m < M, other=0)
+        own_entry = tl.load(first_entry + b * M + m, mask=m < M, other=0)
+        row = own_entry
+        if DENSE:
+            row = tl.load(rows + b * M + m, mask=m < M, other=0)
         units_at = b * (M + UNIT_CAPACITY)
         _score_own(
             tokens, token_bits, bitmaps, ranks, rank_mask, words, rank_words,
             hidden, head, bias, logits, has_bias, slot_ids + b * CAPACITY,
             slot_scores + b * CAPACITY, unit_peak + units_at, unit_sum + units_at,
-            unit_best + units_at, b, number, row, entry, degree, M, V, D, part_starts, has_parts,
-            segment_numbers, segments, index, matcher_rows, asks, bits, bit_words, counts,
-            table_starts, tables, mode, leaf_starts, leaves, leaf_first, leaf_end, has_sets, batch,
-            over_kept, DENSE, SLOTS, EVEN, BLOCK_K, PART, HAS_LOGITS, MATRIX, UPCAST, TARGETED,
+            unit_best + units_at, b, number, row, own_entry, own_degree, M, V, D, rules, over_kept,
+            DENSE, SLOTS, EVEN, BLOCK_K, PART, HAS_LOGITS, MATRIX, UPCAST, TARGETED,
         )  # fmt: skip
     else:
-        of_request = tl.num_programs(1) - OF_FIRST
-        begin, step = number - OF_FIRST, of_request
+        requests = tl.num_programs(0)
+        item = tl.program_id(1) * requests + tl.program_id(0)
         column = tl.arange(0, COLUMNS)
-        alone = column == 0
-        groups, of_wide = 1, 0
-        of_others, wide = tl.zeros((BATCH_UP,), tl.int32), tl.zeros((BATCH_UP,), tl.int32)
-        if FIND:
-            count_units(
-                rows, finished, start_array, start_bits, start_exceptions, start_kind, start_shift,
-                start_gap, first_entry, degrees, unit_starts, widest, b, M, SLOTS, UNIT, BEAMS_UP,
-            )  # fmt: skip
-            tl.debug_barrier()
-            of_others += tl.load(unit_starts + b * (M + 1) + M)
-        else:
-            requests = tl.num_programs(0)
-            begin = begin * requests + tl.program_id(0)
-            step = of_request * requests
-            every = tl.arange(0, BATCH_UP)
-            of_each = tl.load(
-                unit_starts + every.to(tl.int64) * (M + 1) + M, mask=every < requests, other=0
-            )
-            wide = tl.load(widest + every * 3 + 2, mask=every < requests, other=0)
-            wide = tl.where(wide >= WIDE, wide, 0)
-            of_others = of_each - wide
-            groups = tl.cdiv(requests, COLUMNS)
-            of_wide = tl.max(wide) * groups
+        groups = tl.cdiv(requests, COLUMNS)
+        # Read before it is known whether there is such a unit, so that this is one wait.
+        own = item % groups * COLUMNS + column.to(tl.int64)
+        beam, opens, of_own, entry, degree = _widest_of(widest, own, requests)
+        every = tl.arange(0, BATCH_UP).to(tl.int64)
+        of_each = tl.load(unit_starts + every * (M + 1) + M, mask=every < requests, other=0)
+        wide = tl.load(widest + every * WIDEST + 2, mask=every < requests, other=0).to(tl.int32)
+        wide = tl.where(wide >= WIDE, wide, 0)
+        of_others = of_each - wide
+        of_wide = tl.max(wide) * groups
         ends = tl.cumsum(of_others, 0)
-        for item in range(begin, of_wide + tl.sum(of_others), step):
-            if item < of_wide:
-                own = item % groups * COLUMNS + column
-                of_own = tl.load(widest + own * 3 + 2, mask=own < tl.num_programs(0), other=0)
-                there = (of_own >= WIDE) & (item // groups < of_own)
-                beam = tl.load(widest + own * 3, mask=there, other=0)
-                unit = tl.load(widest + own * 3 + 1, mask=there, other=0) + item // groups
-                own = own.to(tl.int64)
-            else:
+        n = of_wide + tl.sum(of_others)
+        while item < n:
+            before = item // groups + tl.zeros((COLUMNS,), tl.int32)
+            there = before < of_own
+            if item >= of_wide:
                 place = item - of_wide
-                request = b
-                if FIND == 0:
-                    passed_by = ends <= place
-                    request = tl.sum(passed_by.to(tl.int64))
-                    place -= tl.sum(tl.where(passed_by, of_others, 0))
-                    # The widest beam's are others' work.
-                    count = tl.load(widest + request * 3 + 2)
-                    behind = (count >= WIDE) & (place >= tl.load(widest + request * 3 + 1))
-                    place += tl.where(behind, count, 0)
+                passed_by = ends <= place
+                request = tl.sum(passed_by.to(tl.int64))
+                place -= tl.sum(tl.where(passed_by, of_others, 0))
+                # The widest beam's are others' work.
+                count = tl.load(widest + request * WIDEST + 2).to(tl.int32)
+                first = tl.load(widest + request * WIDEST + 1).to(tl.int32)
+                place += tl.where((count >= WIDE) & (place >= first), count, 0)
                 found = beam_of(unit_starts + request * (M + 1), place, M, BEAM_BLOCK)
-                there = alone
-                own = tl.where(alone, request, 0)
-                beam = tl.where(alone, found, 0)
-                unit = tl.where(alone, place, 0)
+                there = column == 0
+                own = tl.where(there, request, 0)
+                beam = tl.where(there, found, 0)
+                entry = tl.load(first_entry + own * M + beam, mask=there, other=-1)
+                degree = tl.load(degrees + own * M + beam, mask=there, other=0)
+                opens = tl.load(unit_starts + own * (M + 1) + beam, mask=there, other=0)
+                before = place - opens
             _score_further(
                 rows, tokens, token_bits, bitmaps, ranks, rank_mask, words, rank_words,
-                hidden, head, bias, logits, has_bias, first_entry, degrees, unit_starts,
-                unit_beam, slot_ids, slot_scores, unit_peak, unit_sum, unit_best, own, beam, there,
-                unit, M, V, D, CAPACITY, UNIT_CAPACITY, part_starts, has_parts, segment_numbers,
-                segments, index, matcher_rows, asks, bits, bit_words, counts, table_starts, tables,
-                mode, leaf_starts, leaves, leaf_first, leaf_end, has_sets, batch, over_kept,
-                DENSE, SLOTS, EVEN, BLOCK_K, PART, HAS_LOGITS, MATRIX, UPCAST, TARGETED,
+                hidden, head, bias, logits, has_bias, unit_beam, slot_ids, slot_scores, unit_peak,
+                unit_sum, unit_best, own, beam, there, opens + before, before, entry, degree, M, V,
+                D, CAPACITY, UNIT_CAPACITY, rules, over_kept, DENSE, SLOTS, EVEN, BLOCK_K, PART,
+                HAS_LOGITS, MATRIX, UPCAST, TARGETED,
             )  # fmt: skip
+            item += of_request * requests
+            own = item % groups * COLUMNS + column.to(tl.int64)
+            beam, opens, of_own, entry, degree = _widest_of(widest, own, requests)

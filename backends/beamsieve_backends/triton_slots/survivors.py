@@ -20,24 +20,22 @@ from beamsieve_backends.triton_slots.ordering import (
     packed,
     threshold_held,
 )
-from beamsieve_backends.triton_slots.rank import BY_SLOT, rank_and_write
+from beamsieve_backends.triton_slots.rank import rank_and_write
 from beamsieve_backends.triton_slots.scored import EMPTY
 from beamsieve_backends.triton_slots.shares import write_normalizers
 from beamsieve_backends.triton_slots.slot_keys import append, keys_of
+from beamsieve_backends.triton_slots.units import WIDEST
 
 
 @triton.jit(do_not_specialize=[
-    "start_kind", "start_shift", "start_gap", "token_bits", "rank_mask", "words", "rank_words",
-    "search_steps", "next_kind", "next_shift", "next_gap", "M", "V", "W", "T", "last", "ragged",
+    "next_kind", "next_shift", "next_gap", "M", "V", "W", "T", "last", "ragged",
     "SLACK", "CAPACITY", "UNIT_CAPACITY", "has_bonus", "has_nudge", "has_normalizers",
 ])  # fmt: skip
 def finish_slots(
-    scores, slot_ids, slot_scores, unit_peak, unit_sum, unit_best, unit_starts, unit_beam,
+    scores, slot_ids, slot_scores, unit_peak, unit_sum, unit_best, unit_starts, widest, unit_beam,
     first_entry, bonus, nudge, tops, log_sums, unit_keys, unit_list, candidates, candidate_scores,
     candidate_slots,
     rows, finished, history,
-    start_array, start_bits, start_exceptions, start_kind, start_shift, start_gap,
-    tokens, token_bits, bitmaps, ranks, rank_mask, words, rank_words, child, search_steps,
     next_array, next_bits, next_exceptions, next_kind, next_shift, next_gap, leaf_first,
     out_tokens, out_scores, out_keys, out_rows, out_parents, out_finished, out_count,
     M, V, W, T, last, ragged, SLACK, CAPACITY, UNIT_CAPACITY, has_bonus, has_nudge,
@@ -59,6 +57,11 @@ def finish_slots(
     if PDL:
         tl.extra.cuda.gdc_wait()
         tl.extra.cuda.gdc_launch_dependents()
+    beams, units = (rows, finished, history), (first_entry, unit_starts, SLOTS, FURTHER)
+    following = (
+        next_array, next_bits, next_exceptions, next_kind, next_shift, next_gap, leaf_first,
+    )  # fmt: skip
+    out = (out_tokens, out_scores, out_keys, out_rows, out_parents, out_finished, out_count)
     b = tl.program_id(0).to(tl.int64)
     scores += b * M
     tops += b * M
@@ -70,17 +73,18 @@ def finish_slots(
     candidate_slots += b * (CAPACITY + W + SLACK)
     units_at = b * (M + UNIT_CAPACITY)
     starts = unit_starts + b * (M + 1)
-    n = M * SLOTS + tl.load(starts + M) * FURTHER
+    # Slots and normalizers do not wait for each other, nor to know how many there are. Where a
+    # program cannot hold all slots, a further unit's largest stands for it: that is a slot, too.
+    slot = tl.arange(0, CHUNK)
+    logit = tl.load(slot_scores + slot, mask=slot < CAPACITY, other=float("-inf"))
+    identity = tl.load(slot_ids + slot, mask=slot < CAPACITY, other=EMPTY)
     further = tl.load(starts + M)
     own = M * SLOTS
+    n = own + further * FURTHER
     whole = n <= CHUNK
     mixed = (n > CHUNK) & (own + further <= CHUNK) & (has_bonus + has_nudge == 0)
-    # Before the normalizers, which they need not wait for. Where a program cannot hold all slots,
-    # a further unit's largest stands for it: that is a slot of its own, too.
-    slot = tl.arange(0, CHUNK)
     real = slot < tl.where(whole, n, own)
-    logit = tl.load(slot_scores + slot, mask=real & (whole | mixed), other=float("-inf"))
-    identity = tl.load(slot_ids + slot, mask=real & (whole | mixed), other=EMPTY)
+    identity = tl.where(real, identity, EMPTY)
     stands = mixed & (slot >= own) & (slot < own + further)
     if mixed:
         best = tl.load(unit_best + units_at + M + slot - own, mask=stands, other=float("-inf"))
@@ -90,8 +94,8 @@ def finish_slots(
     if has_normalizers == 0:
         for begin in range(0, M, BEAM_BLOCK):
             write_normalizers(
-                unit_peak + units_at, unit_sum + units_at, starts, tops, log_sums, begin, M,
-                BEAM_BLOCK,
+                unit_peak + units_at, unit_sum + units_at, starts, widest + b * WIDEST, tops,
+                log_sums, begin, M, BEAM_BLOCK,
             )  # fmt: skip
         tl.debug_barrier()
     if whole | mixed:
@@ -116,12 +120,13 @@ def finish_slots(
                 flag = (stands & (key32 >= tau)).to(tl.int32)
                 place = tl.cumsum(flag, 0) - flag
                 tl.store(unit_list + units_at + place, slot - own, mask=flag > 0)
+                tl.store(unit_keys + units_at + place, identity // V, mask=flag > 0)
                 tl.debug_barrier()
                 kept = append_units(
                     scores, slot_ids, slot_scores, bonus, nudge, tops, log_sums,
-                    unit_beam + b * UNIT_CAPACITY, unit_list + units_at, tl.sum(flag), candidates,
+                    unit_keys + units_at, unit_list + units_at, tl.sum(flag), candidates,
                     candidate_scores, candidate_slots, b * M, M, V, tau, kept, has_bonus,
-                    has_nudge, SLOTS, FURTHER, FEW_UNITS,
+                    has_nudge, SLOTS, FURTHER, FEW_UNITS, True,
                 )  # fmt: skip
     else:
         kept = by_units(
@@ -155,11 +160,6 @@ def finish_slots(
         tl.debug_barrier()
     rank_and_write(
         candidates + at, candidate_scores + at, candidate_slots + at, kept, has_nudge, b,
-        tl.program_id(1) * OWN, tl.num_programs(1) * OWN, rows, finished, history,
-        start_array, start_bits, start_exceptions, start_kind, start_shift, start_gap,
-        tokens, token_bits, bitmaps, ranks, rank_mask, words, rank_words, BY_SLOT, search_steps,
-        next_array, next_bits, next_exceptions, next_kind, next_shift, next_gap, leaf_first,
-        first_entry, unit_starts, SLOTS, FURTHER, False,
-        out_tokens, out_scores, out_keys, out_rows, out_parents, out_finished, out_count,
-        M, V, W, T, last, ragged, T_UP, OWN, OTHERS,
+        tl.program_id(1) * OWN, tl.num_programs(1) * OWN, beams, None, following, units, out,
+        M, V, W, T, last, ragged, True, T_UP, OWN, OTHERS,
     )  # fmt: skip

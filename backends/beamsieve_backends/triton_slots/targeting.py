@@ -6,7 +6,8 @@ request's signatures. Signatures are not tried one by one: for every byte of a r
 that it may have, ``rule_out`` notes once per request which of 64 signatures this byte rules out, so
 that a row takes one look-up per byte.
 
-The arguments from ``part_starts`` to ``batch`` are those of ``matchers.StepTargeting``.
+The arguments from ``part_starts`` to ``batch`` are those of ``matchers.StepTargeting``; device
+functions take them together, as ``rules``.
 """
 
 # Kernels are written in Triton's language, whose values have no Python types.
@@ -89,13 +90,13 @@ def _contains_one(row, words, table, count, mask):
 
 
 @triton.jit
-def permitted(
-    entry, mask, b,
-    part_starts, has_parts, segment_numbers, segments, index, matcher_rows,
-    asks, bits, bit_words, counts, table_starts, tables, mode, leaf_starts, leaves, leaf_first,
-    leaf_end, has_sets, batch,
-):  # fmt: skip
+def permitted(entry, mask, b, rules):
     """Which entries (int64, where ``mask``) the request b may go on to."""
+    (
+        part_starts, has_parts, segment_numbers, segments, index, matcher_rows, asks, bits,
+        bit_words, counts, table_starts, tables, mode, leaf_starts, leaves, leaf_first, leaf_end,
+        has_sets, batch,
+    ) = rules  # fmt: skip
     good = mask
     if tl.load(asks + b) != 0:
         if has_sets != 0:
@@ -156,6 +157,11 @@ def permitted_tokens_dense(
     if PDL:
         tl.extra.cuda.gdc_wait()
         tl.extra.cuda.gdc_launch_dependents()
+    rules = (
+        part_starts, has_parts, segment_numbers, segments, index, matcher_rows, asks, bits,
+        bit_words, counts, table_starts, tables, mode, leaf_starts, leaves, leaf_first, leaf_end,
+        has_sets, batch,
+    )  # fmt: skip
     beam = tl.program_id(0).to(tl.int64)
     b = beam // M
     row = tl.load(rows + beam)
@@ -169,11 +175,7 @@ def permitted_tokens_dense(
         start_array, start_bits, start_exceptions, start_kind, start_shift, start_gap, row, inside
     )
     entry += rank_in_row(bitmaps, ranks, rank_mask, words, rank_words, row, v, valid)
-    keep = permitted(
-        entry, valid, b, part_starts, has_parts, segment_numbers, segments, index, matcher_rows,
-        asks, bits, bit_words, counts, table_starts, tables, mode, leaf_starts, leaves, leaf_first,
-        leaf_end, has_sets, batch,
-    )  # fmt: skip
+    keep = permitted(entry, valid, b, rules)
     bit = tl.where(keep, tl.full((BLOCK,), 1, tl.int32) << (v & 31), 0)
     whole = tl.sum(tl.reshape(bit, (BLOCK // 32, 32)), 1)
     place = tl.program_id(1) * (BLOCK // 32) + tl.arange(0, BLOCK // 32)
@@ -193,6 +195,11 @@ def permitted_tokens_sparse(
     if PDL:
         tl.extra.cuda.gdc_wait()
         tl.extra.cuda.gdc_launch_dependents()
+    rules = (
+        part_starts, has_parts, segment_numbers, segments, index, matcher_rows, asks, bits,
+        bit_words, counts, table_starts, tables, mode, leaf_starts, leaves, leaf_first, leaf_end,
+        has_sets, batch,
+    )  # fmt: skip
     beam = tl.program_id(0).to(tl.int64)
     b = beam // M
     row = tl.load(rows + beam) + tl.zeros((1,), tl.int64)
@@ -214,11 +221,7 @@ def permitted_tokens_sparse(
             entry = start + number
             token = token_at(tokens, token_bits, entry, inside)
             near = inside & (token >= word_begin * 32) & (token < (word_begin + WORD_BLOCK) * 32)
-            keep = permitted(
-                entry, near, b, part_starts, has_parts, segment_numbers, segments, index,
-                matcher_rows, asks, bits, bit_words, counts, table_starts, tables, mode,
-                leaf_starts, leaves, leaf_first, leaf_end, has_sets, batch,
-            )  # fmt: skip
+            keep = permitted(entry, near, b, rules)
             here = keep[:, None] & ((token >> 5)[:, None] == word[None, :])
             bit = tl.full((ENTRIES,), 1, tl.int32) << (token & 31)
             whole += tl.sum(tl.where(here, bit[:, None], 0), 0)

@@ -26,8 +26,6 @@ TOGETHER = 2
 
 TUNING: dict[str, dict[str, Any]] = {
     "slots": {
-        "find": 2,
-        "find_beams": 0,
         "programs": 16,
         "BLOCK_K": 256,
         "PART": 64,

@@ -17,6 +17,8 @@ from beamsieve_backends.triton_slots.lookup import row_bounds, token_at, token_o
 
 DONE = tl.constexpr(-1)
 """In place of a degree: the beam is finished, and goes on as it is."""
+WIDEST = tl.constexpr(5)
+"""Numbers that are kept of a request's widest beam."""
 
 
 @triton.jit
@@ -47,7 +49,8 @@ def count_units(
     Args:
         first_entry: out, int64 [B, M]; degrees: out, int32 [B, M]; see :func:`bounds_of`.
         unit_starts: out, int32 [B, M + 1]; the further units of the beams before each, and of all.
-        widest: out, int32 [B, 3]; the widest beam, where its further units begin, and how many.
+        widest: out, int64 [B, WIDEST]: of the request's widest beam (the first of several) which
+            it is, where its further units begin, how many they are, its first entry, its degree.
 
     Returns ``(row, degree)``, each [BEAMS_UP].
     """
@@ -61,13 +64,17 @@ def count_units(
     ends = tl.cumsum(further, 0)
     tl.store(first_entry + b * M + m, first, mask=inside)
     tl.store(degrees + b * M + m, degree, mask=inside)
-    tl.store(unit_starts + b * (M + 1) + m, ends - further, mask=inside)
-    tl.store(unit_starts + b * (M + 1) + M, tl.sum(further))
-    most = tl.max(further)
-    own = tl.min(tl.where(inside & (further == most), m, M - 1))
-    tl.store(widest + b * 3, own)
-    tl.store(widest + b * 3 + 1, tl.sum(tl.where(m == own, ends - further, 0)))
-    tl.store(widest + b * 3 + 2, most)
+    tl.store(unit_starts + b * (M + 1), 0)
+    tl.store(unit_starts + b * (M + 1) + 1 + m, ends, mask=inside)
+    # The most units, then the lowest place, in one number, which is less than M * V.
+    rank = further * M + (M - 1 - m)
+    own = inside & (rank == tl.max(tl.where(inside, rank, -1)))
+    to = widest + b * WIDEST + tl.zeros((BEAMS_UP,), tl.int32)
+    tl.store(to, m.to(tl.int64), mask=own)
+    tl.store(to + 1, (ends - further).to(tl.int64), mask=own)
+    tl.store(to + 2, further.to(tl.int64), mask=own)
+    tl.store(to + 3, first, mask=own)
+    tl.store(to + 4, degree.to(tl.int64), mask=own)
     return row, degree
 
 

@@ -13,7 +13,12 @@ from beamsieve.index.encode import encode_starts
 from beamsieve.index.layouts import make_table
 from beamsieve.index.tables import StepTable
 from beamsieve.index.tokens import token_dtype
-from beamsieve_backends.triton_slots.lookup import rank_in_row, row_start, token_at
+from beamsieve_backends.triton_slots.lookup import (
+    rank_in_row,
+    row_bounds,
+    row_start,
+    token_at,
+)
 from beamsieve_backends.triton_slots.tables import load_table
 
 CPU = torch.device("cpu")
@@ -21,9 +26,14 @@ CPU = torch.device("cpu")
 
 @triton.jit
 def _starts(array, bits, exceptions, kind, shift, gap, rows, out, n, BLOCK: tl.constexpr):
+    """All starts, and both bounds of all rows but the last, behind which nothing begins."""
     i = tl.arange(0, BLOCK)
     row = tl.load(rows + i, mask=i < n, other=0)
     tl.store(out + i, row_start(array, bits, exceptions, kind, shift, gap, row, i < n), mask=i < n)
+    real = i < n - 1
+    first, behind = row_bounds(array, bits, exceptions, kind, shift, gap, row, real)
+    tl.store(out + n + i, first, mask=real)
+    tl.store(out + 2 * n + i, behind, mask=real)
 
 
 @triton.jit
@@ -66,9 +76,11 @@ def test_rows_begin_where_the_index_says(kind, shape):
     if table.dense:
         pytest.skip("so many tokens of so few rows go to the device as bitmaps")
     rows = torch.arange(len(starts))
-    out = torch.full((len(starts),), -7)
+    out = torch.full((3, len(starts)), -7)
     _starts[(1,)](*table.starts, rows, out, len(starts), BLOCK=block(len(starts)))
-    np.testing.assert_array_equal(out.numpy(), starts)
+    np.testing.assert_array_equal(out[0].numpy(), starts)
+    np.testing.assert_array_equal(out[1, :-1].numpy(), starts[:-1])
+    np.testing.assert_array_equal(out[2, :-1].numpy(), starts[1:])
 
 
 def test_identity_starts_need_no_array():
@@ -76,9 +88,10 @@ def test_identity_starts_need_no_array():
     tokens = np.zeros(300, np.uint16)
     table = load_table(make_table(1, 4096, starts, tokens, "sparse"), None, CPU)
     assert table.start_kind == 1
-    out = torch.full((301,), -7)
+    out = torch.full((3, 301), -7)
     _starts[(1,)](*table.starts, torch.arange(301), out, 301, BLOCK=512)
-    np.testing.assert_array_equal(out.numpy(), starts)
+    np.testing.assert_array_equal(out[0].numpy(), starts)
+    np.testing.assert_array_equal(out[2, :-1].numpy(), starts[1:])
 
 
 @pytest.mark.parametrize("vocabulary", [2, 100, 256, 512, 2048, 8192, 65536, 70000, 200000])

@@ -13,6 +13,7 @@ from beamsieve.engine import Engine
 from beamsieve.index import Index
 from beamsieve.interface import Normalize, StepInputs
 from beamsieve_backends.triton_slots import TritonBackend, choose, full, revisit
+from beamsieve_backends.triton_slots.call import Call
 from beamsieve_backends.triton_slots.tuning import TUNING
 
 TOLERANCE = 1e-5
@@ -136,7 +137,6 @@ def test_a_larger_search_agrees(layout):
 
 @pytest.mark.parametrize("layout", ["dense", "sparse"])
 def test_kernels_of_large_steps_give_the_same(layout, monkeypatch):
-    monkeypatch.setitem(TUNING["slots"], "find", 0)
     monkeypatch.setitem(TUNING["finish"], "direct", False)
     monkeypatch.setattr(full, "HELD", 64)
     monkeypatch.setattr(full, "KEYS_HELD", 128)
@@ -148,7 +148,6 @@ def test_kernels_of_large_steps_give_the_same(layout, monkeypatch):
     ids=["alone", "guided", "units of one size"],
 )  # fmt: skip
 def test_slots_beyond_one_program_are_chosen_by_units(guided, vocabulary, monkeypatch):
-    monkeypatch.setitem(TUNING["slots"], "find", 0)
     monkeypatch.setitem(TUNING["survivors"], "chunks", (16,))
     walk = Walk(12, vocabulary, 2, 900, layout="sparse")
     walk.begin(2)
@@ -170,15 +169,16 @@ def test_equal_slots_beyond_one_program_go_by_parent_and_token(monkeypatch):
 
 
 @pytest.mark.parametrize(
-    ("find", "dtype", "chunk"),
-    [(0, torch.float32, 16), (0, torch.bfloat16, 256), (1000, torch.float32, 256)],
-    ids=["of several requests", "its units beside slots", "counted by all"],
+    ("dtype", "chunk"),
+    [(torch.float32, 16), (torch.bfloat16, 256)],
+    ids=["chosen by units", "its units beside slots"],
 )  # fmt: skip
-def test_a_wide_row_among_short_ones(find, dtype, chunk, monkeypatch):
-    monkeypatch.setitem(TUNING["slots"], "find", find)
+def test_wide_rows_among_short_ones(dtype, chunk, monkeypatch):
     monkeypatch.setitem(TUNING["survivors"], "chunks", (chunk,))
     sids = [[token, token % 7] for token in range(12)]
     sids += [[3, token] for token in range(600)]
+    # Below it one that is not the widest, and one with a few further units.
+    sids += [[5, token] for token in range(500)] + [[8, token] for token in range(0, 600, 9)]
     trie = spec.Trie(sorted(set(map(tuple, sids))), codebooks=[12, 600])
     catalog = Catalog.from_arrays(np.unique(sids, axis=0), codebooks=[12, 600])
     walk = Walk(14, 12, 2, 5)
@@ -188,6 +188,15 @@ def test_a_wide_row_among_short_ones(find, dtype, chunk, monkeypatch):
     walk.step(12, **walk.normal(12))
     walk.vocabulary = 600
     walk.step(30, **walk.normal(30, dtype))
+
+
+@pytest.mark.parametrize("projection", ["full", "selective"])
+def test_nothing_counts_of_what_memory_held_before(projection, monkeypatch):
+    def used(self, *shape, dtype=torch.float32):
+        return torch.full(shape, 7, dtype=dtype)
+
+    monkeypatch.setattr(Call, "empty", used)
+    follow(Walk(16, 150, 2, 500), [6, 6], batch=1, projection=projection)
 
 
 def test_tiles_side_by_side_give_the_same(monkeypatch):
