@@ -141,7 +141,9 @@ def _constructed(spec: BackendSpec) -> Backend:
         return kind(spec.device, spec.options)
     except BeamsieveError:
         raise
-    except (Exception, SystemExit) as error:
+    except KeyboardInterrupt:
+        raise
+    except BaseException as error:  # what extensions in other languages raise is no Exception
         raise BackendError(
             f"The backend {spec.name!r} cannot be opened: {_one_line(error)}."
             + (f" Install what it needs with: {kind.requires}" if kind.requires else "")
@@ -205,7 +207,9 @@ def load_class(name: str) -> type[Backend]:
     point = points[name]
     try:
         loaded = point.load()
-    except (Exception, SystemExit) as error:  # a module may end the program where it has no driver
+    except KeyboardInterrupt:
+        raise
+    except BaseException as error:  # a module may end the program where it has no driver
         raise BackendError(
             f"The backend {name!r} cannot be imported: {_one_line(error)}. "
             f"Install what it needs with: {needs(point, error)}"
@@ -245,7 +249,9 @@ def _checked(info: BackendInfo, point: EntryPoint) -> BackendInfo:
     except BackendError as failure:
         error = " ".join(str(failure).split())
         install = needs(point, failure.__cause__)
-    except (Exception, SystemExit) as failure:  # one broken backend must not hide the others
+    except KeyboardInterrupt:
+        raise
+    except BaseException as failure:  # one broken backend must not hide the others
         error = _one_line(failure)
     return replace(
         info,

@@ -153,6 +153,7 @@ def test_a_broken_backend_hides_no_other(plugins):
     "source",
     [
         "raise SystemExit('no driver')",
+        "raise BaseException('no driver')",
         "raise ImportError('no\\n  driver\\n')",
         "import sys\nclass Half: pass\nsys.exit('no driver')",
         "from beamsieve_backends.reference import ReferenceBackend\n"
@@ -172,7 +173,10 @@ def test_a_backend_that_ends_the_program_is_shown_in_one_line(plugins, source):
     assert found["reference"].error == ""
 
 
-@pytest.mark.parametrize("failure", ["SystemExit('no\\ndriver')", "OSError('no\\ndriver')"])
+@pytest.mark.parametrize(
+    "failure",
+    ["SystemExit('no\\ndriver')", "OSError('no\\ndriver')", "BaseException('no\\ndriver')"],
+)
 def test_a_backend_that_fails_as_it_opens_is_refused_in_one_line(plugins, failure):
     plugins(
         "quitter",

@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import copy
+import json
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from safetensors import safe_open
+from safetensors.numpy import save_file
 
 from beamsieve import Attribute, Catalog, Index
 from beamsieve.errors import IndexFileError
-from beamsieve.index.files import IndexFile, read_file, write_file
+from beamsieve.index.files import KEY, IndexFile, header_checksum, read_file, write_file
 
 ATTRIBUTES = [Attribute("country", ["US", "CA"]), Attribute("place", bloom=64)]
 RULES = [{"country": {"accepts": ["US"]}}, {"place": {"accepts": ["y"]}}, {}]
@@ -141,3 +144,23 @@ def test_arrays_that_are_missing_or_of_another_form_are_refused(
             if other is None:
                 del arrays[name]
             check_refused(tmp_path / "other", file.description, arrays, (name, what))
+
+
+@pytest.mark.parametrize("part", ["index", "checksums"])
+@pytest.mark.parametrize("other", [DROPPED, None, "x", [1]])
+def test_a_header_whose_own_checksum_fits_may_lack_no_part(
+    tmp_path: Path, part: str, other: Any
+) -> None:
+    path = tmp_path / "index"
+    Index.build(Catalog.from_arrays(SIDS)).save(path)
+    with safe_open(path, framework="numpy") as held:
+        about = json.loads(held.metadata()[KEY])
+        arrays = {name: held.get_tensor(name) for name in held.keys()}  # noqa: SIM118
+    if other is DROPPED:
+        del about[part]
+    else:
+        about[part] = other
+    about["checksum"] = header_checksum(about, arrays)
+    save_file(arrays, path, {KEY: json.dumps(about)})
+    with pytest.raises(IndexFileError, match=f"its header has no {part}"):
+        read_file(path)

@@ -127,6 +127,11 @@ def read_file(
     arrays = {name: _array(path, content, start, tensor) for name, tensor in header.items()}
     if about.get("checksum") != header_checksum(about, arrays):
         raise _altered_header(path)
+    for part in ("index", "checksums"):
+        if not isinstance(about.get(part), dict):
+            raise IndexFileError(
+                f"{path}: damaged: its header has no {part}; copy or build it again."
+            )
     if verify:
         _verify(path, arrays, about["checksums"], progress)
     _check_texts(path, arrays)
