@@ -15,7 +15,8 @@ from safetensors.numpy import save_file
 
 from beamsieve import Attribute, Catalog, Index
 from beamsieve.errors import IndexFileError
-from beamsieve.index.files import KEY, IndexFile, header_checksum, read_file, write_file
+from beamsieve.index.checksums import header_checksum
+from beamsieve.index.files import KEY, IndexFile, read_file, write_file
 
 ATTRIBUTES = [Attribute("country", ["US", "CA"]), Attribute("place", bloom=64)]
 RULES = [{"country": {"accepts": ["US"]}}, {"place": {"accepts": ["y"]}}, {}]
