@@ -5,8 +5,11 @@ import signal
 import subprocess
 import sys
 import threading
+from pathlib import Path
 
 import pytest
+
+sys.path.insert(0, str(Path(__file__).parent))  # what tests import of each other
 
 
 @pytest.fixture(scope="session", autouse=True)

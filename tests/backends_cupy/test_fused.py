@@ -5,6 +5,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from host_cases import launches_of
 
 from beamsieve.index.build import make_table
 from beamsieve.interface import Beams, Search, StepInputs
@@ -37,19 +38,6 @@ def make_case(layout, kind, beams, density, size):
         hidden[:] = 0
         scores[:] = -1
     return table, rows, scores, hidden, head
-
-
-def launches_of(backend, monkeypatch):
-    """A list that the names of all kernels launched from now on are added to."""
-    launch = backend._device.launch
-    names: list[str] = []
-
-    def noted(name, *arguments, **options):
-        names.append(name)
-        launch(name, *arguments, **options)
-
-    monkeypatch.setattr(backend._device, "launch", noted)
-    return names
 
 
 def begun(backend, table, rows, scores, finished):

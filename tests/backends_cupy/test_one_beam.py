@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from host_cases import launches_of
 
 from beamsieve.index.build import make_table
 from beamsieve.interface import Search, StepInputs
@@ -22,18 +23,6 @@ def begin(backend, tokens, V, batch):
         Search(index, backend.load(index), batch, None),
         *(np.empty((batch, 0), np.int32), np.zeros(batch, np.int64), np.zeros(batch, bool)),
     )
-
-
-def launches_of(backend, monkeypatch):
-    """A list that the names of all kernels launched from now on are added to."""
-    launch, names = backend._device.launch, []
-
-    def noted(name, *arguments, **options):
-        names.append(name)
-        launch(name, *arguments, **options)
-
-    monkeypatch.setattr(backend._device, "launch", noted)
-    return names
 
 
 def numbers(rng, shape, dtype):

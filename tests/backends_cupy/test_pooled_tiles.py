@@ -5,8 +5,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from test_fused import launches_of
-from test_step_paths import B, M, make_case
+from host_cases import B, M, launches_of, make_case
 
 from beamsieve.interface import Beams, Search, StepInputs
 from beamsieve_backends.cupy_raw import pooled

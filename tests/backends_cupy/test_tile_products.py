@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 from full_steps import all_keys_equal, check, make_case, not_finite, numbers_of_any_size
+from host_cases import launches_of
 
 from beamsieve_backends.cupy_raw import steps, tile_products
 
@@ -16,14 +17,7 @@ def always(backend, monkeypatch):
 
 @pytest.fixture
 def names(backend, monkeypatch):
-    launch, found = backend._device.launch, []
-
-    def noted(name, *arguments, **options):
-        found.append(name)
-        launch(name, *arguments, **options)
-
-    monkeypatch.setattr(backend._device, "launch", noted)
-    return found
+    return launches_of(backend, monkeypatch)
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float16"])

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import copy
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -12,6 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from damage import DROPPED, changed, places
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -41,27 +41,7 @@ CONFIG = ModelConfig(width=8, layers=1, heads=2, decoder_width=8, longest=4, poi
 INDEX = Index.build(Catalog.from_arrays([[a, b] for a in range(4) for b in range(4)]))
 HISTORIES = Histories.from_lists([[n % 16, (n + 1) % 16, (n + 5) % 16] for n in range(12)])
 SETTINGS = TrainingSettings(epochs=1, batch=8, threads=1)
-DROPPED = object()
 OTHERS: list[Any] = [DROPPED, None, "x", 1.5, [], {}, [None], {"x": 1}, -1, -(2**70)]
-
-
-def places(tree: Any, at: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
-    """The way to everything in an object."""
-    for key, inner in tree.items() if isinstance(tree, dict) else ():
-        yield (*at, key)
-        yield from places(inner, (*at, key))
-
-
-def changed(tree: Any, at: tuple[Any, ...], value: Any) -> Any:
-    """The same object with another value at one place, or without it."""
-    found = node = copy.deepcopy(tree)
-    for key in at[:-1]:
-        node = node[key]
-    if value is DROPPED:
-        del node[at[-1]]
-    else:
-        node[at[-1]] = value
-    return found
 
 
 def check_refused(read: Callable[[], object], path: Path, what: Any) -> None:
