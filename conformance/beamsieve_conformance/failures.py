@@ -24,6 +24,7 @@ from beamsieve_conformance.rules import RULES, Rule
 
 HERE = Path(__file__).parent
 ENGINE = Path(beamsieve.__file__).parent
+PYTEST = Path(pytest.__file__).parents[1] / "_pytest"
 FACTS = "beamsieve"
 """The attribute of a test's report that carries what :func:`facts_of` found."""
 VARIES = "a case fails, and passes when it is tried again"
@@ -147,7 +148,7 @@ def facts_of(
     if isinstance(error, Flaky):
         causes: Sequence[BaseException] = getattr(error, "exceptions", ())
         if not causes:
-            return Failure(test, "test_batch", VARIES, message=str(error))
+            return Failure(test, "test_batch", VARIES, message=text_of(error))
         facts = facts_of(causes[0], trace, test, package, compared)
         return replace(facts, rule="test_batch", error=VARIES)
     module = test.partition(".py")[0]
@@ -161,23 +162,43 @@ def facts_of(
     if isinstance(error, DifferenceError):
         rule = error.rule or module
         return Failure(
-            test, rule, message=str(error), expected=error.expected, got=error.got, **known
+            test, rule, message=text_of(error), expected=error.expected, got=error.got, **known
         )
     if isinstance(error, AssertionError | pytest.fail.Exception) and trace[-1:] != own[-1:]:
-        if compared is not None and "==" in str(error):
+        if compared is not None and "==" in text_of(error):
             left, right = compared
             known |= {"expected": shown(right, left), "got": shown(left, right)}
         known["check"] = " ".join(_condition(str(call.statement())) for call in asked[-1:])
-        said = str(error).removeprefix("assert ").partition("\nassert ")[0]
-        is_bare = str(error).startswith("assert ") and compared is not None
+        said = text_of(error).removeprefix("assert ").partition("\nassert ")[0]
+        is_bare = text_of(error).startswith("assert ") and compared is not None
         return Failure(test, module, message="" if is_bare else " ".join(said.split()), **known)
     engine = [call for call in trace if _is_below(call.path, ENGINE)]
-    where = own or engine or [call for call in trace if not _is_below(call.path, HERE)] or trace
+    where = (
+        own
+        or engine
+        or [
+            call for call in trace if not any(_is_below(call.path, each) for each in (HERE, PYTEST))
+        ]
+        or trace
+    )
     heading = type(error).__name__ + "".join(f" in {call.name()}" for call in where[-1:])
-    text = f"{type(error).__name__}: {' '.join(str(error).split())}".rstrip(": ")
+    text = f"{type(error).__name__}: {' '.join(text_of(error).split())}".rstrip(": ")
     return Failure(
         test, module, error=heading, message=text, expected="no error", got=text, **known
     )
+
+
+def text_of(error: BaseException) -> str:
+    """What an error says, fit for a terminal; also of one that cannot say it.
+
+    >>> text_of(ValueError("red \\x1b[31m"))
+    'red \\\\x1b[31m'
+    """
+    try:
+        text = str(error)
+    except (Exception, SystemExit):
+        return "(an error whose text cannot be made)"
+    return "".join(c if c.isprintable() or c.isspace() else repr(c)[1:-1] for c in text)
 
 
 def _condition(statement: str) -> str:

@@ -22,6 +22,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from beamsieve.errors import InputError
+
 if TYPE_CHECKING:
     from beamsieve_conformance.subject import Subject
 
@@ -70,12 +72,9 @@ def write(
         not_declared: the capabilities that the backend does not declare.
         partial: how the suite was narrowed; empty for all of it.
     """
-    record: dict[str, Any] = {"format": FORMAT, "runs": {}}
-    if path.exists():
-        record = json.loads(path.read_text(encoding="utf-8"))
     sources = subject.kernel_sources
     package = package_folder(subject.package.partition(".")[0]) if sources else Path()
-    record["runs"][subject.name] = {
+    run = {
         **facts(subject),
         "counts": {
             name: counts.get(name, 0) for name in ("passed", "failed", "deviates", "not run")
@@ -85,7 +84,30 @@ def write(
         "partial": partial,
         "kernels": {name: sha256(package / name) for name in sources},
     }
-    record["runs"] = dict(sorted(record["runs"].items()))
+    add(path, {subject.name: run})
+
+
+def read(path: Path) -> dict[str, Any]:
+    """The record at ``path``; one without runs if there is no such file.
+
+    Raises:
+        InputError: what is there is no record.
+    """
+    if not path.exists():
+        return {"format": FORMAT, "runs": {}}
+    try:
+        record = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError, RecursionError):
+        record = None
+    if not isinstance(record, dict) or not isinstance(record.get("runs"), dict):
+        raise InputError(f"{path} is no record of a run of the suite; name another file.")
+    return record
+
+
+def add(path: Path, runs: Mapping[str, Any]) -> None:
+    """Put runs, by backend, into the record at ``path``, in place of those that it has of them."""
+    record = read(path)
+    record["runs"] = dict(sorted((record["runs"] | dict(runs)).items()))
     path.parent.mkdir(parents=True, exist_ok=True)
     aside = path.with_suffix(".part")
     aside.write_text(json.dumps(record, indent=2) + "\n", encoding="utf-8")

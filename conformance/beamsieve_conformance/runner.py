@@ -8,6 +8,7 @@ import sys
 from collections.abc import Sequence
 from contextlib import redirect_stderr, redirect_stdout
 from pathlib import Path
+from typing import Any
 
 from beamsieve.errors import BeamsieveError
 
@@ -49,10 +50,14 @@ def run(
     Returns:
         0 when the backend passed, 1 when it did not, 2 when it could not be tested as asked; then
         one line on stderr says why.
+
+    Raises:
+        KeyboardInterrupt: Ctrl-C, or a backend that raises it.
     """
     try:
         import pytest
 
+        from beamsieve_conformance import records
         from beamsieve_conformance.deviations import DeviationError, read
         from beamsieve_conformance.subject import Subject
     except ModuleNotFoundError as error:
@@ -60,6 +65,8 @@ def run(
             raise
         return _refuse(f"{error.name} is not installed: pip install 'beamsieve[conformance]'")
     try:
+        if record is not None:
+            records.read(Path(record))
         Subject.open(name, device)
         if deviations is not None:
             read(Path(deviations))
@@ -95,10 +102,22 @@ def run(
             return _refuse(complaint.getvalue().replace("ERROR: ", ""))
     if processes > 1:
         arguments += ["--numprocesses", str(processes)]
-    code = pytest.main(arguments)
+    stopped = _Interrupts()
+    code = pytest.main(arguments, plugins=[stopped])
+    if stopped.heard:
+        raise KeyboardInterrupt
     if code == pytest.ExitCode.OK:
         return PASSED
     return BAD_ARGUMENTS if code == pytest.ExitCode.USAGE_ERROR else FAILED
+
+
+class _Interrupts:
+    """A plug-in that hears of Ctrl-C, which pytest keeps to itself and reports like other ends."""
+
+    heard = False
+
+    def pytest_keyboard_interrupt(self, excinfo: Any) -> None:
+        self.heard |= isinstance(excinfo.value, KeyboardInterrupt)
 
 
 def _refuse(message: str) -> int:

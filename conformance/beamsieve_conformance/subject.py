@@ -9,6 +9,7 @@ import numpy as np
 from _pytest.outcomes import Skipped
 
 from beamsieve.engine import Engine
+from beamsieve.errors import BackendError
 from beamsieve.index import Index
 from beamsieve.interface import Backend, Beams, Capabilities, Normalize
 from beamsieve.registry import BackendSpec, open_backend
@@ -40,12 +41,19 @@ class Subject:
         """Open a backend by its config string, on ``device`` where one is given.
 
         Raises:
-            BackendError: no such backend, its import fails, or it has not that device.
+            BackendError: no such backend, its import fails, it has not that device, or it declares
+                nothing.
         """
         wanted = BackendSpec.parse(config)
         if device is not None:
             wanted = replace(wanted, device=device)
         backend, opened = open_backend(str(wanted))
+        declared: object = backend.capabilities
+        if not isinstance(declared, Capabilities):
+            kind = type(declared).__name__
+            raise BackendError(
+                f"The backend {opened.name!r} has capabilities of type {kind}, not Capabilities."
+            )
         return cls(str(opened), opened.name, backend)
 
     @property

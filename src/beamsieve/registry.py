@@ -151,7 +151,11 @@ def _constructed(spec: BackendSpec) -> Backend:
 
 
 def _one_line(error: BaseException) -> str:
-    return " ".join(f"{type(error).__name__}: {error}".split()).rstrip(".:")
+    try:
+        said = str(error)
+    except (Exception, SystemExit):  # whatever it is, the backend's name is what helps
+        said = ""
+    return " ".join(f"{type(error).__name__}: {said}".split()).rstrip(".:")
 
 
 def _open_best(

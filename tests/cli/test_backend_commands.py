@@ -110,6 +110,13 @@ def test_conformance_as_json_is_one_object(run, tmp_path):
     assert json.loads(record.read_text())["runs"]["reference"]["counts"] == result["counts"]
 
 
+def test_conformance_as_json_of_whatever_auto_takes(run, monkeypatch):
+    monkeypatch.delenv("BEAMSIEVE_BACKEND", raising=False)
+    outcome = run("conformance", "auto", "--quick", "-k", "test_a_prefix_begins", "--json")
+    assert outcome.code == 0, outcome.stderr
+    assert json.loads(outcome.stdout)["backend"] == "auto"
+
+
 def test_conformance_of_a_wrong_backend_fails(run, tmp_path, monkeypatch):
     source = """
 import numpy as np

@@ -177,3 +177,72 @@ def test_a_run_that_passes_tells_no_cause(site: Path, capfd: Capture) -> None:
     assert run("reference", tests=["test_prefix.py"], quick=True, causes=path) == 0
     assert "by cause" not in capfd.readouterr().out
     assert json.loads(path.read_text()) == []
+
+
+ODD = """
+from beamsieve_backends.reference import ReferenceBackend
+
+class Silent(Exception):
+    def __str__(self):
+        raise ValueError("no words")
+
+class NumpyBackend(ReferenceBackend):
+    name = "subject"
+    def select(self, *arguments):
+        {says}
+"""
+
+
+def test_an_error_that_cannot_be_told_is_a_failure_like_others(site: Path, capfd: Capture) -> None:
+    install(site, "subject", ODD.format(says="raise Silent"))
+    assert run("subject", tests=["test_prefix.py"], quick=True) == 1
+    said = capfd.readouterr().out
+    assert "cause 1 of 1" in said
+    assert "Silent in beamsieve_under_test_" in said
+    assert "whose text cannot be made" in said
+
+
+def test_control_characters_of_an_error_do_not_reach_the_terminal(
+    site: Path, capfd: Capture
+) -> None:
+    install(site, "subject", ODD.format(says=r"raise ValueError('\\x1b[2J red')"))
+    assert run("subject", tests=["test_prefix.py"], quick=True) == 1
+    said = capfd.readouterr().out
+    assert r"ValueError: \x1b[2J red" in said
+    assert "\x1b[2J" not in said
+
+
+def test_what_returns_none_is_not_placed_in_pytest(site: Path, capfd: Capture) -> None:
+    install(site, "subject", ODD.format(says="return None"))
+    assert run("subject", tests=["test_prefix.py"], quick=True) == 1
+    assert "_pytest" not in capfd.readouterr().out
+
+
+def test_a_backend_that_declares_nothing_is_refused(site: Path, capfd: Capture) -> None:
+    source = ODD.format(says="return None") + "    capabilities = None\n"
+    install(site, "subject", source)
+    assert run("subject", quick=True) == 2
+    assert "capabilities of type NoneType" in capfd.readouterr().err
+
+
+def test_ctrl_c_in_a_backend_is_ctrl_c(site: Path) -> None:
+    install(site, "subject", ODD.format(says="raise KeyboardInterrupt"))
+    record = site / "record.json"
+    record.write_text('{"format": 1, "runs": {"subject": {"counts": {"passed": 99}}}}')
+    words = ["-k", "test_a_prefix_begins", "--json", "--record", str(record)]
+    done = command_line(site, *words)
+    assert done.returncode == 130, done.stderr
+    assert done.stdout == ""  # and not what an earlier run had found
+
+
+@pytest.mark.parametrize("content", ["id,name\n", "[]", '{"runs": []}'])
+def test_a_file_that_is_no_record_is_refused_before_the_run(
+    site: Path, capfd: Capture, content: str
+) -> None:
+    other = site / "items.csv"
+    other.write_text(content)
+    assert run("reference", tests=["test_prefix.py"], quick=True, record=other) == 2
+    heard = capfd.readouterr()
+    assert "no record of a run" in heard.err
+    assert heard.out == ""
+    assert other.read_text() == content

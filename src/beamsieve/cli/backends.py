@@ -17,6 +17,7 @@ import typer
 from beamsieve.cli.failures import BAD_ARGUMENTS
 from beamsieve.cli.output import JsonOption, print_json, print_table
 from beamsieve.cli.paths import check_outputs
+from beamsieve.errors import BackendError
 
 if TYPE_CHECKING:
     from beamsieve.registry import BackendInfo
@@ -104,8 +105,7 @@ def conformance(
     json: JsonOption = False,
 ) -> None:
     """Hold a backend to the specification: the conformance suite."""
-    from beamsieve.registry import BackendSpec
-    from beamsieve_conformance import run
+    from beamsieve_conformance import records, run
 
     check_outputs({"--record": record}, {"the file of --deviations": deviations})
     suite = partial(
@@ -121,13 +121,19 @@ def conformance(
     )
     if not json:
         raise typer.Exit(suite(record=record))
+    if record is not None:
+        records.read(record)
     with tempfile.TemporaryDirectory() as folder:
-        outcome, causes = record or Path(folder) / "outcome.json", Path(folder) / "causes.json"
+        outcome, causes = Path(folder) / "outcome.json", Path(folder) / "causes.json"
         with redirect_stdout(sys.stderr):
             code = suite(record=outcome, causes=causes)
         if code != BAD_ARGUMENTS:
-            name = BackendSpec.parse(backend).name
-            result = loads(outcome.read_text(encoding="utf-8"))["runs"][name]
+            runs = records.read(outcome)["runs"]
+            if not runs:
+                raise BackendError("The run ended before any test did, so there is no outcome.")
+            if record is not None:
+                records.add(record, runs)
+            (result,) = runs.values()
             found = {"causes": loads(causes.read_text(encoding="utf-8"))}
             print_json({"backend": backend, "conforms": code == 0} | result | found)
     raise typer.Exit(code)
