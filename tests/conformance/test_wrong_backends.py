@@ -205,7 +205,7 @@ def test_an_error_that_cannot_be_told_is_a_failure_like_others(site: Path, capfd
 def test_control_characters_of_an_error_do_not_reach_the_terminal(
     site: Path, capfd: Capture
 ) -> None:
-    install(site, "subject", ODD.format(says=r"raise ValueError('\\x1b[2J red')"))
+    install(site, "subject", ODD.format(says=r"raise ValueError('\x1b[2J red')"))
     assert run("subject", tests=["test_prefix.py"], quick=True) == 1
     said = capfd.readouterr().out
     assert r"ValueError: \x1b[2J red" in said
