@@ -7,13 +7,12 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from beamsieve_backends.cupy_raw import arguments
-from beamsieve_backends.cupy_raw.selection import WARPS, WORDS_BYTES, chooser_bytes
+from beamsieve_backends.cupy_raw.selection import THREADS, WARPS, WORDS_BYTES, chooser_bytes
 from beamsieve_backends.cupy_raw.tables import DeviceTable
 
 if TYPE_CHECKING:
     from beamsieve_backends.cupy_raw.steps import StepCall
 
-THREADS = 32 * WARPS
 SHORT, LONG = 4 * THREADS, 16 * THREADS
 """Candidates that a block of choose_row can hold in its threads' registers."""
 TOKENS = 4

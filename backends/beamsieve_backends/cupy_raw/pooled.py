@@ -11,7 +11,14 @@ from typing import Any
 
 from beamsieve_backends.cupy_raw import arguments
 from beamsieve_backends.cupy_raw.fused import MOST_BLOCKS
-from beamsieve_backends.cupy_raw.selection import BOUND_BYTES, WARPS, padded, power_of_two
+from beamsieve_backends.cupy_raw.selection import (
+    BOUND_BYTES,
+    THREADS,
+    WARPS,
+    groups_of_part,
+    padded,
+    power_of_two,
+)
 
 PLACES = 4096
 """Candidates of all blocks of a request that are ranked at once."""
@@ -21,7 +28,6 @@ AT_ONCE = 2048
 """Tiles that a block looks at in one turn, KEYS_AT_ONCE in ``kernels/opened.cuh``."""
 SEEN_BYTES, OPENED_BYTES = 32, 48
 """What is known of a beam and of an opened tile, of which up to THREADS are looked into at once."""
-THREADS = 32 * WARPS
 MOST_SCORED, MOST_HELD = 1 << 15, 2 * WARPS
 """Logits of a block's beams, and so many beams, up to which it scores them itself."""
 FEW_BEAMS = 256
@@ -74,7 +80,7 @@ def launch(device: Any, fields: dict[str, Any], batch: int, kind: str) -> None:
     if scores_too(fields, batch):
         held = -(-fields["beams"] // blocks)
         told["warps_per_beam"] = fields["parts"] if held < WARPS else 1
-        of_part = (32 if fields["tile"] == 32 else fields["slots"]) // fields["group"]
+        of_part = groups_of_part(fields["tile"], fields["slots"], fields["group"])
         shared += (
             padded(SEEN_BYTES * held)
             + padded(8 * held)

@@ -14,6 +14,9 @@ from beamsieve_backends.cupy_raw.tables import DeviceTable
 
 WARPS = 16
 """Warps of every block, as in ``kernels/common.cuh``."""
+THREADS = 32 * WARPS
+WORD_TILE, LIST_TILE = 64, 32
+"""Positions of a tile: a word of the bitmap, or an entry to a lane."""
 GROUPS_PER_PLACE = 4
 """Groups of tiles per place to keep: so many make the bound nearly as sharp as single tiles do."""
 GROUPS_OF_BEAMS = 8
@@ -125,6 +128,11 @@ def group_of(tiles: int, width: int, most: int, per_place: int = GROUPS_PER_PLAC
 def entries_of_group(parts: int, width: int) -> int:
     """How many of 32 entries make a group where each of ``parts`` has so many at a time."""
     return 32 // min(32, power_of_two(-(-GROUPS_OF_BEAMS * width // parts)))
+
+
+def groups_of_part(tile: int, slots: int, group: int) -> int:
+    """Groups of a part of a beam: of ``slots`` tiles, or in lists of one tile's entries."""
+    return (tile if tile == LIST_TILE else slots) // group
 
 
 def list_fields(

@@ -9,12 +9,15 @@ import numpy as np
 from beamsieve_backends.cupy_raw import arguments, pooled
 from beamsieve_backends.cupy_raw.selection import (
     GROUPS_OF_BEAMS,
+    LIST_TILE,
     OPENED_BYTES,
     WARPS,
+    WORD_TILE,
     WORDS_BYTES,
     chooser_bytes,
     entries_of_group,
     group_of,
+    groups_of_part,
     list_fields,
     power_of_two,
 )
@@ -31,8 +34,6 @@ TILES_TO_OPEN = 128
 """Tiles to a block that looks which to open: a small share, for those few cost the most."""
 VECTORS_BYTES = WARPS * 2 * 4 * 32 * 4
 """Shared memory of ``Arriving`` in score_tiles.cu, per byte of a logit."""
-WORD_TILE, LIST_TILE = 64, 32
-"""Positions of a tile."""
 
 
 def tile_of(table: DeviceTable) -> int:
@@ -60,11 +61,10 @@ def launch(call: StepCall, dtype: str) -> None:
     slots = together * -(-chunks // parts)
     if call.table.listed:
         group = entries_of_group(M * parts, call.shape.W)
-        of_part = LIST_TILE // group
     else:
         group = group_of(M * tiles, call.shape.W, 16, GROUPS_OF_BEAMS)
         slots = -(-slots // group) * group
-        of_part = slots // group
+    of_part = groups_of_part(tile, slots, group)
     size = 4 if dtype == "float32" else 2
     vectors = (
         not call.table.listed
