@@ -128,7 +128,7 @@ RULES = {
         "a result depends on the batch, or varies",
         "What a request gets depends on nothing else in the batch: not on how many requests there "
         "are, which they are, or where among them it stands.",
-        "spec/beamsieve_spec/agreement.py",
+        "conformance/beamsieve_conformance/agreement.py",
         "Requests are alone.",
     ),
     "test_beams": Rule(

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from beamsieve_conformance import (
+    agreement,
     arrays,
     catalogs,
     compare,
@@ -76,7 +77,9 @@ def test_numbers_are_rounded_as_the_dtype_would(dtype: str) -> None:
     assert str(put.dtype).rpartition(".")[2] == dtype
 
 
-@pytest.mark.parametrize("module", [catalogs, compare, compile_check, failures, outcome, report])
+@pytest.mark.parametrize(
+    "module", [agreement, catalogs, compare, compile_check, failures, outcome, report]
+)
 def test_examples_in_docstrings_hold(module: object) -> None:
     ended = doctest.testmod(module)  # type: ignore[arg-type]
     assert ended.attempted > 0

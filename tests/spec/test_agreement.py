@@ -13,6 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from beamsieve_conformance import compare
+from beamsieve_conformance.agreement import ARRAYS, agrees, alone
 from beamsieve_conformance.compare import HostBeams
 from beamsieve_conformance.oracle import alive
 from beamsieve_spec import (
@@ -20,8 +21,6 @@ from beamsieve_spec import (
     Candidates,
     Trie,
     add_nudge,
-    agrees,
-    alone,
     begin,
     candidates,
     project,
@@ -29,7 +28,6 @@ from beamsieve_spec import (
     select,
     step,
 )
-from beamsieve_spec.agreement import ARRAYS
 
 from .models import from_table, random_sids, random_table
 

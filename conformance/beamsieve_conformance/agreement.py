@@ -1,6 +1,6 @@
-"""What a backend may differ in, and what it may not.
+"""What a backend may differ in, and what it may not: the law that the suite judges by.
 
-This specification computes in float64. A backend computes in float32, and declares a *tolerance*
+The specification computes in float64. A backend computes in float32, and declares a *tolerance*
 for every dtype that it takes: how far a score of one step may lie from the one written here, times
 the score's size where that is above 1. A step of a backend is right when scores that lie so near to
 the candidates' make :func:`~beamsieve_spec.step.select` answer exactly what it answered, but that a
