@@ -84,6 +84,10 @@ def write(
         "partial": partial,
         "kernels": {name: sha256(package / name) for name in sources},
     }
+    before = read(path)["runs"].get(subject.name, {})
+    if before.get("kernels") == run["kernels"]:
+        # The suite alone has been run again: what compute-sanitizer found in these kernels stands.
+        run |= {name: before[name] for name in ("sanitizer", "sanitizer_tests") if name in before}
     add(path, {subject.name: run})
 
 

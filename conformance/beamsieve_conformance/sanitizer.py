@@ -1,26 +1,18 @@
 """What ``compute-sanitizer`` found while the suite ran, added to the record of that run.
 
-Each tool is a run of its own, or several of parts of the suite, each with its report in a file::
-
-    compute-sanitizer --tool memcheck --log-file memcheck.log \\
-        beamsieve conformance cupy --device cuda --quick > memcheck.out
-    python -m beamsieve_conformance.sanitizer conformance/records/NAME.json cupy \\
-        memcheck=memcheck.log,memcheck.out racecheck=racecheck.log initcheck=initcheck.log
-
-The record must hold the backend's run already, with the same kernel sources. Where the suite's own
-output is given as well, the record says how many tests ran under the tool; all of them must have
-passed.
+Each tool is a run of its own, or several of parts of the suite, each with its report and with what
+the suite printed; :mod:`beamsieve_conformance.sanitizer_run` makes them.
 """
 
 from __future__ import annotations
 
-import json
 import re
-import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
-from beamsieve_conformance.records import installed_kernels, sha256
+from beamsieve.errors import InputError
+from beamsieve_conformance import records
 
 SUMMARY = re.compile(r"(?:ERROR|RACECHECK) SUMMARY: (\d+)")
 ENDED = re.compile(r"^=+ .*\b(\d+) passed\b.* =+$", re.MULTILINE)
@@ -57,65 +49,36 @@ def passed_tests(output: str) -> int:
     return int(found[1])
 
 
-def note(
-    record: Path,
-    backend: str,
-    reports: Mapping[str, Sequence[str]],
-    outputs: Mapping[str, Sequence[str]] | None = None,
-) -> dict[str, int]:
-    """Add the findings of each tool's reports to the backend's run in ``record``, and return them.
+def run_in(record: Path, backend: str) -> dict[str, Any]:
+    """The backend's run in a record.
+
+    Raises:
+        InputError: there is none, or it is of other kernel sources than those here.
+    """
+    run = records.read(record)["runs"].get(backend)
+    if run is None:
+        raise InputError(f"{record} holds no run of {backend}; make one with --record.")
+    folder, sources = records.installed_kernels().get(backend, (Path(), ()))
+    if run["kernels"] != {name: records.sha256(folder / name) for name in sources}:
+        raise InputError(f"{record} is of other kernel sources than those here.")
+    return dict(run)
+
+
+def note(record: Path, backend: str, runs: Mapping[str, Sequence[tuple[str, str]]]) -> None:
+    """Put what each tool found into the backend's run in ``record``, and in how many tests.
 
     Args:
         record: where it is.
         backend: its name.
-        reports: per tool, what it wrote.
-        outputs: per tool, what the suite printed in the same runs; every one of them, or none.
+        runs: per tool, of each of its runs what the tool wrote and what the suite printed.
 
     Raises:
-        ValueError: no run of the backend, other kernels than those here, a cut report, or a suite
-            that did not pass.
+        InputError: as :func:`run_in` says.
+        ValueError: a cut report, or a suite that did not pass.
     """
-    known = json.loads(record.read_text(encoding="utf-8"))
-    run = known["runs"].get(backend)
-    if run is None:
-        raise ValueError(f"{record} holds no run of {backend}")
-    folder, sources = installed_kernels()[backend]
-    if run["kernels"] != {name: sha256(folder / name) for name in sources}:
-        raise ValueError(f"{record} is of other kernel sources than those here")
-    found = {tool: sum(map(findings, texts)) for tool, texts in sorted(reports.items())}
-    run["sanitizer"] = {**run.get("sanitizer", {}), **found}
-    tests = run.pop("sanitizer_tests", {})
-    for tool in found:  # of these runs, not of those before
-        tests.pop(tool, None)
-        if outputs and len(outputs.get(tool, ())) == len(reports[tool]):
-            tests[tool] = sum(map(passed_tests, outputs[tool]))
-    if tests:
-        run["sanitizer_tests"] = tests
-    record.write_text(json.dumps(known, indent=2) + "\n", encoding="utf-8")
-    return found
-
-
-def main(arguments: list[str]) -> int:
-    """Add reports to a record; 0 when no tool found anything."""
-    if len(arguments) < 3 or not all("=" in pair for pair in arguments[2:]):
-        print("usage: python -m beamsieve_conformance.sanitizer RECORD BACKEND TOOL=LOG[,OUTPUT]…")
-        return 2
-    record, backend, *pairs = arguments
-    reports: dict[str, list[str]] = {}
-    outputs: dict[str, list[str]] = {}
-    try:
-        for tool, files in (pair.split("=", 1) for pair in pairs):
-            log, _, output = files.partition(",")
-            reports.setdefault(tool, []).append(Path(log).read_text(encoding="utf-8"))
-            if output:
-                outputs.setdefault(tool, []).append(Path(output).read_text(encoding="utf-8"))
-        found = note(Path(record), backend, reports, outputs)
-    except (OSError, ValueError) as error:
-        print(error, file=sys.stderr)
-        return 2
-    print(", ".join(f"{tool}: {count} found" for tool, count in found.items()))
-    return 1 if any(found.values()) else 0
-
-
-if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    run = run_in(record, backend)
+    found = {tool: sum(findings(report) for report, _ in each) for tool, each in runs.items()}
+    tests = {tool: sum(passed_tests(output) for _, output in each) for tool, each in runs.items()}
+    run["sanitizer"] = dict(sorted((run.get("sanitizer", {}) | found).items()))
+    run["sanitizer_tests"] = dict(sorted((run.get("sanitizer_tests", {}) | tests).items()))
+    records.add(record, {backend: run})

@@ -49,6 +49,12 @@ def test_an_error_is_one_line_and_an_exit_code(tmp_path):
     assert len(done.stderr.splitlines()) == 1
 
 
+def test_python_can_run_it_where_it_is_not_on_the_path(catalog):
+    words = [sys.executable, "-m", "beamsieve", "inspect", catalog, "--json"]
+    done = subprocess.run(words, capture_output=True, text=True, check=True)
+    assert json.loads(done.stdout)["items"] == 500
+
+
 @pytest.mark.parametrize("words", [["--help"], ["build", "--help"], ["backends", "--no-check"]])
 def test_what_needs_no_heavy_library_imports_none(words):
     report = f"""
