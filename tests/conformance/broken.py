@@ -141,6 +141,18 @@ BROKEN = [
     ),
     # Accidents
     Broken(
+        "empty-slots-raised",
+        "alive = (candidates.rows >= 0) & np.isfinite(candidates.scores) & np.isfinite(ranking)",
+        "alive = np.isfinite(candidates.scores) & np.isfinite(ranking)",
+        "test_candidates.py::test_replaced_scores_rank_and_are_carried_on",
+    ),
+    Broken(
+        "removed-tokens-keep-their-slots",
+        "entry = np.where(kept, entry, -1)",
+        "entry = np.where(valid, entry, -1)",
+        "test_candidates.py::test_candidates_are_those_that_targeting_keeps[catalog]",
+    ),
+    Broken(
         "nan-wins",
         "return np.where(np.isnan(logits) | (logits == np.inf), -np.inf, logits)",
         "return np.nan_to_num(logits, nan=50.0, posinf=-np.inf, neginf=-np.inf)",

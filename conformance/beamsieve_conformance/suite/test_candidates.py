@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -12,6 +13,7 @@ from beamsieve_conformance import compare, model, oracle
 from beamsieve_conformance.compare import allowed
 from beamsieve_conformance.oracle import Inputs
 from beamsieve_conformance.subject import Subject
+from beamsieve_conformance.targeted import COUNTRY, Request, accepts
 from beamsieve_conformance.trial import Trial, World
 
 pytestmark = pytest.mark.needs("guidance: candidates")
@@ -42,12 +44,13 @@ def slots(trial: Trial, found: Candidates) -> tuple[Any, Any, Any]:
 
 
 def check_candidates(trial: Trial, beams: Beams, inputs: Inputs) -> Candidates:
-    """The first half, which must list exactly the living candidates of the specification."""
+    """The first half, which must list exactly the living candidates of the specification, and no
+    token that is none of its candidates: a score of the caller's own could raise it."""
     held = trial.host(beams)
     found = trial.engine.candidates(beams, **trial.subject.arguments(inputs))
     tokens, scores, rows = slots(trial, found)
     assert tokens.shape[:2] == (held.batch, held.width)
-    expected = oracle.slots(trial.trie, held, inputs, trial.normalize)
+    expected = oracle.slots(trial.trie, held, inputs, trial.normalize, trial.permits)
     tolerance = trial.subject.capabilities.tolerance[inputs.dtype]
     for b in range(held.batch):
         for m in range(held.width):
@@ -69,6 +72,16 @@ def check_candidates(trial: Trial, beams: Beams, inputs: Inputs) -> Candidates:
                 f"{where}: candidates {set(listed)}, not {set(wanted)}",
                 f"the tokens {sorted(wanted)} of beam {m}",
                 sorted(listed),
+                b,
+            )
+            known = set(expected.tokens[b, m][expected.rows[b, m] != -1].tolist())
+            others = set(tokens[b, m][rows[b, m] != -1].tolist()) - known
+            compare.hold(
+                not others,
+                "candidates",
+                f"{where}: the slots of {sorted(others)} are no candidates, and have a row",
+                f"row -1 in every slot of beam {m} but those of {sorted(known)}",
+                sorted(others),
                 b,
             )
             for token, (row, score) in wanted.items():
@@ -111,6 +124,34 @@ def test_candidates_contain_the_bonus(subject: Subject) -> None:
         shape = trial.shape(beams)
         bonus = model.given_guidance(rng, shape)
         inputs = model.given_hidden(rng, shape, bonus=bonus)
+        check_candidates(trial, beams, inputs)
+        beams = trial.step(beams, width, inputs)
+
+
+@pytest.mark.needs("targeting: bits")
+@pytest.mark.parametrize("normalize", NORMALIZERS)
+def test_candidates_are_those_that_targeting_keeps(subject: Subject, normalize: Normalize) -> None:
+    rules = [
+        accepts(country=[("US", "CA", "UK")[n % 3]]) if n % 4 else {} for n in range(len(TREE))
+    ]
+    world = World.of(TREE, [4, 70, 5], attributes=[COUNTRY], rules=rules)
+    trial = Trial(subject, world, normalize)
+    rng = np.random.default_rng(5)
+    requests: list[Request] = [{"country": "US"}, None, {"country": ["US", "CA"]}, {}]
+    beams = trial.begin(requests=requests)
+    for width in (3, 12, 30):
+        inputs = model.given_logits(rng, trial.shape(beams))
+        check_candidates(trial, beams, inputs)
+        beams = trial.step(beams, width, inputs)
+
+
+@pytest.mark.needs("targeting: exclude")
+def test_candidates_lead_to_no_dead_end(subject: Subject) -> None:
+    trial = Trial(subject, World.of(TREE, [4, 70, 5]))
+    rng = np.random.default_rng(6)
+    beams = trial.begin(requests=[{"exclude": list(range(10, 33))}, {"exclude": []}, None])
+    for width in (3, 12, 30):
+        inputs = model.given_logits(rng, trial.shape(beams))
         check_candidates(trial, beams, inputs)
         beams = trial.step(beams, width, inputs)
 
@@ -180,6 +221,23 @@ def test_a_key_ranks_and_the_score_is_carried_on(subject: Subject) -> None:
             tolerance=subject.capabilities.tolerance["float32"],
         )
         beams = after
+
+
+def test_replaced_scores_rank_and_are_carried_on(subject: Subject) -> None:
+    # The hub row leaves empty slots in every other row: no score makes a candidate of them.
+    sids = [(0, v) for v in range(40)] + [(1, 3)]
+    trial = Trial(subject, World.of(sids, 40))
+    beams = trial.walk([2], np.linspace(1, 0, 40))
+    found = trial.engine.candidates(beams, **subject.arguments(trial.logits(beams, 0.0)))
+    tokens, _, rows = slots(trial, found)
+    own = (tokens % 8 * 5 + tokens // 8 - 50 * np.arange(2)[:, None]).astype(np.float32)
+    scores = np.where(rows >= 0, own, 100.0).astype(np.float32)
+    given = replace(found, scores=subject.put(scores))
+    after = trial.host(trial.select(beams, given, 60))
+    ranked = sorted((v % 8 * 5 + v // 8 for v in range(40)), reverse=True)
+    assert after.count.tolist() == [41]
+    assert after.scores[0, :41].tolist() == after.keys[0, :41].tolist() == [*ranked, 15 - 50]
+    assert after.parents[0, :41].tolist() == [0] * 40 + [1]
 
 
 @pytest.mark.parametrize("accident", [np.nan, -np.inf, np.inf])
