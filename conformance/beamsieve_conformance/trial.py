@@ -72,13 +72,14 @@ class World:
         )
         trie = spec.Trie(sids, items=items, codebooks=sizes, end_token=end_token)
         names = list(range(len(sids))) if items is None else items
+        declared = [SpecAttribute(**given) for given in attributes]
         return cls(
             Index.build(catalog, layout=layout, static=static, dynamic=dynamic),
             trie,
             Targeting(
                 trie,
-                [SpecAttribute(**given) for given in attributes],
-                rules_by_item(names, mine),
+                declared,
+                rules_by_item(declared, names, mine),
                 static,
                 dynamic,
             ),

@@ -77,6 +77,7 @@ Nothing is known about the age of the next viewer, and only an item without a ru
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import reduce
+from typing import Any
 
 from beamsieve_spec.targeting_hash import xxh3_64
 from beamsieve_spec.targeting_rules import (
@@ -156,7 +157,7 @@ def item_row(attributes: Sequence[Attribute], rules: Mapping[str, Rule]) -> Row:
     offsets = bit_offsets(attributes)
     bits, blooms = 0, []
     for attribute in attributes:
-        rule = rules.get(attribute.name, {})
+        rule = rules.get(attribute.name) or {}
         if attribute.bloom is not None:
             blooms.append(bloom_segment(attribute, rule, attribute.bloom))
             continue
@@ -168,7 +169,7 @@ def item_row(attributes: Sequence[Attribute], rules: Mapping[str, Rule]) -> Row:
     return (bits, *blooms)
 
 
-def bloom_segment(attribute: Attribute, rule: Rule, width: int) -> int:
+def bloom_segment(attribute: Attribute, rule: Mapping[str, Any], width: int) -> int:
     """An item's segment of one Bloom attribute."""
     everything = (1 << width) - 1
     if not has_rule(rule):

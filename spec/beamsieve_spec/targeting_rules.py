@@ -17,9 +17,10 @@ every part does:
 - ``{"from": 25, "to": 34}`` accepts the declared integers from 25 to 34, both included; one of the
   two may be left out (a bit attribute of integers only).
 
-An attribute that an item does not mention, or mentions with ``{}`` or ``{"refuses": []}``, has *no
-rule*: it accepts every viewer, also one about whom nothing is known. Rules belong to the item: if
-an item stands in several rows of the catalog, all of them give it the same rules.
+An attribute that an item does not mention, or mentions with ``None``, ``{}`` or ``{"refuses":
+[]}``, has *no rule*: it accepts every viewer, also one about whom nothing is known. Rules belong to
+the item: if an item stands in several rows of the catalog, all of them give it the same rules, in
+whatever words.
 
 A **request** is a dict. Per attribute it gives one value, a list of values, or nothing (absent,
 ``None`` or ``[]``). It may also give ``exclude``, items not to return, and ``allow``, the only
@@ -60,7 +61,7 @@ from typing import Any
 from beamsieve_spec.trie import CatalogError, InputError
 
 Value = int | str
-Rule = Mapping[str, Any]
+Rule = Mapping[str, Any] | None
 Request = Mapping[str, Any] | None
 
 PARTS = {"accepts", "refuses", "from", "to"}
@@ -102,12 +103,12 @@ def is_value(value: Any) -> bool:
     return isinstance(value, str | int) and not isinstance(value, bool)
 
 
-def has_rule(rule: Rule | None) -> bool:
+def has_rule(rule: Rule) -> bool:
     """Whether ``rule`` restricts anyone: it has a part other than an empty list of refusals."""
     return rule is not None and any(part != "refuses" or rule[part] for part in rule)
 
 
-def accepts(attribute: Attribute, rule: Rule, value: Value) -> bool:
+def accepts(attribute: Attribute, rule: Mapping[str, Any], value: Value) -> bool:
     """Whether an item with this rule accepts one value."""
     if attribute.values is not None and value not in attribute.values:
         return False
@@ -119,7 +120,7 @@ def accepts(attribute: Attribute, rule: Rule, value: Value) -> bool:
     )
 
 
-def meaning(attribute: Attribute, rule: Rule | None) -> Any:
+def meaning(attribute: Attribute, rule: Rule) -> Any:
     """What a rule comes to, however it is said: nothing, the values accepted, or those refused.
 
     >>> age = Attribute("age", values=[18, 25, 35])
@@ -175,7 +176,8 @@ def check_rules(attributes: Sequence[Attribute], rules: Mapping[str, Rule]) -> N
         CatalogError: also for a value that a bit attribute does not have.
     """
     declared = {attribute.name: attribute for attribute in attributes}
-    for name, rule in rules.items():
+    for name, said in rules.items():
+        rule = {} if said is None else said
         if name not in declared or not set(rule) <= PARTS:
             raise CatalogError(f"no such rule: {name!r}: {rule}")
         values = declared[name].values
@@ -231,20 +233,27 @@ def check_request(
 
 
 def rules_by_item(
-    items: Sequence[Hashable], rules: Sequence[Mapping[str, Rule] | None]
+    attributes: Sequence[Attribute],
+    items: Sequence[Hashable],
+    rules: Sequence[Mapping[str, Rule] | None],
 ) -> dict[Hashable, Mapping[str, Rule]]:
     """The rules of every item, from one dict per row of the catalog.
 
     Raises:
-        CatalogError: not one dict per row, or two rows that disagree about one item.
+        CatalogError: not one dict per row, rules that the attributes do not allow, or two rows that
+            disagree about one item.
 
-    >>> rules_by_item(["a", "b", "a"], [{}, {"age": {"from": 18}}, None])
-    {'a': {}, 'b': {'age': {'from': 18}}}
+    >>> age = Attribute("age", values=[18, 25])
+    >>> rules_by_item([age], ["a", "b", "a"], [{}, {"age": {"from": 20}}, {"age": None}])
+    {'a': {}, 'b': {'age': {'from': 20}}}
     """
     if len(items) != len(rules):
         raise CatalogError(f"{len(rules)} rules for {len(items)} rows")
     found: dict[Hashable, Mapping[str, Rule]] = {}
-    for item, mine in zip(items, rules, strict=True):
-        if found.setdefault(item, mine or {}) != (mine or {}):
+    for item, said in zip(items, rules, strict=True):
+        mine = said or {}
+        check_rules(attributes, mine)
+        first = found.setdefault(item, mine)
+        if any(meaning(a, first.get(a.name)) != meaning(a, mine.get(a.name)) for a in attributes):
             raise CatalogError(f"two rows of item {item!r} give it different rules")
     return found

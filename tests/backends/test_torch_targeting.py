@@ -79,10 +79,11 @@ class World:
         )
         self.index = bs.Index.build(catalog, **partition)
         self.trie = spec.Trie(sids.tolist(), codebooks=CODEBOOKS, end_token=end_token)
+        declared = [SpecAttribute(**one) for one in DECLARED]
         self.targeting = Targeting(
             self.trie,
-            [SpecAttribute(**one) for one in DECLARED],
-            rules_by_item(range(count), rules),
+            declared,
+            rules_by_item(declared, range(count), rules),
             **partition,
         )
         self.requests = [random_request(draw, count) for _ in range(12)]

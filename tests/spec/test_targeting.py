@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 import xxhash
 
+import beamsieve as bs
 from beamsieve_spec import CatalogError, Trie, results, search
 from beamsieve_spec.targeting_bits import (
     asked,
@@ -396,6 +397,45 @@ def test_attributes_of_one_name_and_rows_that_disagree_are_refused() -> None:
     with pytest.raises(CatalogError, match="one name"):
         Targeting(Trie([(0,)]), [COUNTRY, COUNTRY], {})
     with pytest.raises(CatalogError, match="different rules"):
-        rules_by_item(["a", "a"], [{"age": {"from": 18}}, {}])
+        rules_by_item(ALL, ["a", "a"], [{"age": {"from": 18}}, {}])
     with pytest.raises(CatalogError, match="1 rules for 2 rows"):
-        rules_by_item(["a", "b"], [{}])
+        rules_by_item(ALL, ["a", "b"], [{}])
+    with pytest.raises(CatalogError, match="no such rule"):
+        rules_by_item(ALL, ["a", "b"], [{}, {"planet": {"accepts": ["Mars"]}}])
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        ({}, {"age": None, "country": {}, "place": {"refuses": []}}),
+        (None, {"age": None}),
+        ({"age": {"accepts": [25, 35]}}, {"age": {"accepts": [35, 25, 25]}}),
+        ({"age": {"from": 20}}, {"age": {"refuses": [18]}, "country": None}),
+        (
+            {"place": {"accepts": ["x", "y"]}},
+            {"place": {"accepts": ["z", "y", "x"], "refuses": ["z"]}},
+        ),
+    ],
+)
+def test_rows_of_one_item_may_say_one_rule_in_other_words(one: Any, other: Any) -> None:
+    """The library reads them so, too: what an item's rules come to is compared, not their words."""
+    found = rules_by_item(ALL, ["a", "a"], [one, other])
+    trie = Trie([(0,), (1,)], items=["a", "a"])
+    rows = [item_row(ALL, rules or {}) for rules in (one, other)]
+    assert rows[0] == rows[1] == Targeting(trie, ALL, found).leaf_rows[0]
+    catalog = bs.Catalog.from_arrays(
+        [[0], [1]],
+        ["a", "a"],
+        attributes=[bs.Attribute(a.name, a.values, a.bloom) for a in ALL],
+        rules=[one, other],
+    )
+    assert len(bs.Index.build(catalog).items) == 1
+
+
+def test_a_rule_of_none_is_no_rule() -> None:
+    rules: dict[str, Any] = {"country": None, "place": None}
+    check_rules(ALL, rules)
+    assert item_row(ALL, rules) == item_row(ALL, {})
+    assert eligible(ALL, rules, {})
+    trie = Trie([(0,)], items="a")
+    assert Targeting(trie, ALL, {"a": rules}).permits([{}])(0, (0,))
