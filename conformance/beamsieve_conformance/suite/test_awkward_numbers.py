@@ -52,6 +52,20 @@ def test_dead_candidates_do_not_fill_up_the_width(subject: Subject) -> None:
     assert found.count.tolist() == [17]
 
 
+@pytest.mark.parametrize("width", [1, 10, 50])
+def test_a_few_living_candidates_among_many_dead_are_all_that_is_kept(
+    subject: Subject, width: int
+) -> None:
+    # The width-th best of so many slots is a dead one, which no threshold may let in.
+    trial = Trial(subject, World.of([(a, b) for a in range(8) for b in range(300)], [8, 300]))
+    beams = trial.walk([8], np.linspace(1, 0, 8), batch=2)
+    logits = np.full((2, 8, 300), -np.inf, np.float32)
+    logits[:, ::2, ::3] = np.nan
+    logits[0, 5, [7, 250]], logits[0, 2, 64] = (0.0, 1.0), 0.0
+    found = trial.host(trial.step(beams, width, trial.logits(beams, logits)))
+    assert found.count.tolist() == [min(width, 3), 0]
+
+
 @pytest.mark.needs("guidance: bonus")
 @pytest.mark.parametrize("accident", [np.nan, -np.inf, np.inf])
 def test_a_bonus_that_is_no_number_kills_its_candidate(subject: Subject, accident: float) -> None:

@@ -265,6 +265,21 @@ def test_a_key_raises_no_dead_candidate(subject: Subject) -> None:
     assert np.isfinite(scores).sum() == 6
 
 
+@pytest.mark.parametrize("width", [1, 10, 50])
+def test_a_few_living_keys_among_many_dead_are_all_that_is_kept(
+    subject: Subject, width: int
+) -> None:
+    trial = Trial(subject, World.of([(v,) for v in range(300)], [300]))
+    beams = trial.begin()
+    found = trial.engine.candidates(beams, **subject.arguments(trial.logits(beams, 0.0)))
+    tokens, _, _ = slots(trial, found)
+    alive = np.isin(tokens, (7, 64, 299))
+    keys = np.where(alive, tokens, np.where(tokens % 2, np.nan, -np.inf)).astype(np.float32)
+    after = trial.host(trial.select(beams, found, width, key=subject.put(keys)))
+    assert after.count.tolist() == [min(width, 3)]
+    assert after.tokens[0, : min(width, 3), 0].tolist() == [299, 64, 7][:width]
+
+
 def test_a_key_of_an_empty_slot_counts_for_nothing(subject: Subject) -> None:
     # The hub row leaves empty slots in every other row.
     sids = [(0, v) for v in range(40)] + [(1, 3)]

@@ -197,3 +197,23 @@ def test_bonus_and_nudge_may_come_together(subject: Subject) -> None:
         bonus, nudge = (model.given_guidance(rng, shape) for _ in range(2))
         inputs = model.given_hidden(rng, shape, bonus=bonus, nudge=nudge)
         beams = trial.step(beams, width, inputs)
+
+
+@pytest.mark.needs("guidance: nudge", "guidance: candidates", "variable length")
+def test_keys_of_candidates_are_their_scores_and_the_nudge(subject: Subject) -> None:
+    # The half that a backend with a step of its own does not need for its steps.
+    trial = Trial(subject, World.of([(0,), (1, 0), (1, 2), (2, 1)], 3))
+    beams = trial.walk([4], [2.0, 1.0, 0.0])  # (0,) is finished, the fourth place is empty
+    inputs = trial.logits(beams, 0.0)
+    found = trial.engine.candidates(beams, **subject.arguments(inputs))
+    nudge = np.arange(1, 13, dtype=np.float32).reshape(1, 4, 3)
+    backend = subject.backend
+    given = backend.asarray(subject.put(nudge), what="nudge")
+    keys = np.array(backend.to_host(backend.add_nudge(found, given)))
+    tokens, scores = (np.array(backend.to_host(x)) for x in (found.tokens, found.scores))
+    for at in np.argwhere(np.isfinite(scores)).tolist():
+        _, m, slot = at
+        token = int(tokens[0, m, slot])
+        assert keys[0, m, slot] == scores[0, m, slot] + (nudge[0, m, token] if token >= 0 else 0)
+    assert np.isfinite(scores).sum() == 4
+    assert not np.isfinite(keys[~np.isfinite(scores)]).any()
