@@ -159,6 +159,25 @@ def test_semantic_ids_of_several_lengths_are_targeted_at_their_end(subject: Subj
 
 
 @BITS
+@pytest.mark.needs("variable length")
+def test_a_finished_beam_is_not_tested(subject: Subject) -> None:
+    # Its row is a leaf, beyond the entries of the next table and of other rules than those there.
+    rules = [accepts(country=[name]) for name in ("US", "CA", "US", "CA", "US")]
+    sids = [(0, 0), (0, 1), (1,), (2,), (3,)]
+    trial = Trial(subject, World.of(sids, 4, attributes=[COUNTRY], rules=rules))
+    requests: list[Request] = [{"country": "US"}, {"country": "CA"}, None]
+    check_all_found(trial, requests)
+    beams = trial.begin(prefix=[(1,), (1,), (1,)], requests=requests)
+    if "candidates" in subject.capabilities.guidance:
+        found = trial.engine.candidates(beams, **subject.arguments(trial.logits(beams, 0.0)))
+        rows = np.array(subject.backend.to_host(found.rows))
+        assert rows[:, 0, 0].tolist() == [2, 2, 2]
+    beams = trial.step(beams, 2, trial.logits(beams, 0.0))
+    assert trial.host(beams).count.tolist() == [1, 1, 1]
+    assert items_of(trial, beams) == [[2], [], [2]]
+
+
+@BITS
 def test_one_eligible_item_beside_many(subject: Subject) -> None:
     rules = [accepts(country=["US"]), *[accepts(country=["CA"])] * 15]
     sids = [(n // 4, n % 4) for n in range(16)]

@@ -196,6 +196,16 @@ def test_requests_give_unequal_numbers_of_values(subject: Subject) -> None:
 
 
 @BLOOM
+@pytest.mark.parametrize("number", [64, 65, 128, 130])
+def test_a_request_may_give_many_values(subject: Subject, number: int) -> None:
+    # Each item accepts one value of its own, so that none of these signatures may be left out.
+    rules = [accepts(place=[place]) for place in (0, 62, 63, 64, 127, 128, 129, 139)]
+    attributes = [{"name": "place", "bloom": 256}]
+    world = World.of([(v,) for v in range(8)], attributes=attributes, rules=rules)
+    check_all_found(Trial(subject, world), [{"place": list(range(number))}, {"place": 139}, None])
+
+
+@BLOOM
 def test_a_refusal_of_a_bloom_value_is_left_to_the_exact_rules(subject: Subject) -> None:
     rules = [refuses(place=["a"]), refuses(place=["a", "b"]), {}]
     trial = Trial(subject, World.of([(0,), (1,), (2,)], attributes=[PLACE], rules=rules))
