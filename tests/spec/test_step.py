@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -27,6 +28,7 @@ from .models import from_table
 INF, NAN = np.inf, np.nan
 FLAT = Trie([(v,) for v in range(4)])
 PAIRS = Trie([(a, b) for a in range(3) for b in range(3)])
+SHORT = Trie([(0,), (1, 0)])
 
 
 def root_step(logits: list[float], width: int = 4, **options: object) -> Beams:
@@ -128,6 +130,21 @@ def test_a_dead_candidate_stays_dead_whatever_its_key() -> None:
     assert kept.keys[0].tolist() == [3.0, 2.0, 1.0, -INF]
 
 
+def test_no_score_makes_a_candidate_of_an_empty_slot() -> None:
+    trie = Trie([(0, 0), (0, 1), (1, 1)])
+    beams = step(trie, begin(trie, 1), 2, [[[1.0, 0.0]]])
+    found = candidates(trie, beams, np.zeros((1, 2, 2)))
+    raised = replace(found, scores=np.array([[[1.0, 2.0], [3.0, 9.0]]]))
+    kept = select(trie, beams, raised, 4)
+    assert kept.tokens[0, :3].tolist() == [[1, 1], [0, 1], [0, 0]]
+    assert kept.scores[0].tolist() == [3.0, 2.0, 1.0, -INF]
+
+
+def test_a_nudge_raises_no_dead_candidate() -> None:
+    found = candidates(FLAT, begin(FLAT, 1), [[[0.0, NAN, 0.0, 0.0]]])
+    assert add_nudge(found, np.ones((1, 1, 4)))[0, 0, 1] == -INF
+
+
 def test_a_dead_candidate_shows_its_token_and_a_score_of_minus_infinity() -> None:
     logits, bonus = [[[0.0, NAN, 0.0, 0.0]]], [[[0.0, 0.0, NAN, INF]]]
     found = candidates(FLAT, begin(FLAT, 1), logits, bonus=bonus)
@@ -217,7 +234,13 @@ def test_what_cannot_be_answered_is_refused() -> None:
         lambda: step(FLAT, root_step([0.0] * 4), 1, np.zeros((1, 4, 4))),
         lambda: search(FLAT, from_table(FLAT, {(): [0.0] * 4}), [1, 1]),
         lambda: results(FLAT, begin(FLAT, 1)),
+        lambda: results(SHORT, begin(SHORT, 2, prefixes=[(0,), (1,)])),
         lambda: results(FLAT, root_step([0.0] * 4), k=0),
     ):
         with pytest.raises(InputError):
             call()
+
+
+def test_results_need_no_further_level_where_every_beam_is_finished() -> None:
+    beams = begin(SHORT, 2, prefixes=[(0,), (7,)])
+    assert [[hit.sid for hit in hits] for hits in results(SHORT, beams)] == [[(0,)], []]

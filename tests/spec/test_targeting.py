@@ -439,3 +439,10 @@ def test_a_rule_of_none_is_no_rule() -> None:
     assert eligible(ALL, rules, {})
     trie = Trie([(0,)], items="a")
     assert Targeting(trie, ALL, {"a": rules}).permits([{}])(0, (0,))
+
+
+def test_an_index_with_end_tokens_is_another_than_one_that_is_spelled_like_it() -> None:
+    ends = Trie([(0,)], items="a", codebooks=[1], end_token=True)
+    spelled = Trie([(0, 0)], items="a", codebooks=[2, 1])
+    assert (ends.codebooks, ends.leaves) == (spelled.codebooks, spelled.leaves)
+    assert Targeting(ends, [], {}).identity() != Targeting(spelled, [], {}).identity()
