@@ -38,7 +38,7 @@ def test_jsonl_csv_and_parquet_say_the_same(tmp_path):
 
 
 def test_a_csv_file_without_the_column_ends_no_interpreter(tmp_path):
-    # More than one block of Arrow's streaming reader, whose threads outlive an error.
+    # More than one block of Arrow's reader, whose threads outlive it: one run in twenty failed.
     path = tmp_path / "h.csv"
     path.write_text("who,what\n" + "u,some items\n" * 200_000)
     code = (
