@@ -224,7 +224,7 @@ def test_a_run_that_is_broken_off_does_not_wait_for_its_suites(monkeypatch):
 
 def test_the_suite_itself_is_what_is_run(monkeypatch):
     monkeypatch.setattr(
-        matrix_gate, "_SUITE", matrix_gate._SUITE.replace("True", "True, keyword='order'")
+        matrix_gate, "_SUITE", matrix_gate._SUITE.replace("True", "True, keyword='test_prefix'")
     )
     code, report = matrix_gate.run_suite("reference", 300.0, 1, Event())
     assert code == 0

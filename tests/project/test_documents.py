@@ -7,6 +7,7 @@ import json
 import os
 import re
 import shlex
+import shutil
 import subprocess
 import sys
 import tomllib
@@ -129,30 +130,37 @@ def test_every_option_that_a_document_shows_exists(path):
                 assert word in options | {"--debug", "--help"}, f"beamsieve {shlex.join(words)}"
 
 
-# Reads lines of words; one process for all commands, as most of their time would be imports.
+# Reads guides, each with its folder and its commands; one process for all of them, as most of their
+# time would be imports.
 RUN_ALL = """
-import json, sys
+import json, os, sys
 from beamsieve.cli import app
-for line in sys.stdin:
-    words = json.loads(line)
-    try:
-        app(words)
-    except SystemExit as ended:
-        if ended.code:
-            sys.exit(f"beamsieve {' '.join(words)} ended with {ended.code}")
+failed = []
+for name, folder, commands in json.load(sys.stdin):
+    os.chdir(folder)
+    for words in commands:
+        try:
+            app(words)
+        except SystemExit as ended:
+            if ended.code:
+                failed.append(f"{name}: beamsieve {' '.join(words)} ended with {ended.code}")
+                break
+sys.exit("\\n".join(failed) or 0)
 """
 
 
-@pytest.mark.parametrize("name", RUN_IN_ORDER)
-def test_the_commands_of_a_guide_run_in_order(name, sample):
-    words = [w for w in commands(ROOT / name) if shlex.join(w) not in RUN_ELSEWHERE]
-    assert words
-    for each in words:  # 200 epochs of sixty histories show nothing that three do not
-        each += ["--epochs", "3"] if each[0] == "train" and "--epochs" not in each else []
+def test_the_commands_of_every_guide_run_in_order(sample, tmp_path_factory):
+    guides = []
+    for name in RUN_IN_ORDER:
+        words = [w for w in commands(ROOT / name) if shlex.join(w) not in RUN_ELSEWHERE]
+        assert words, name
+        for each in words:  # 200 epochs of sixty histories show nothing that three do not
+            each += ["--epochs", "3"] if each[0] == "train" and "--epochs" not in each else []
+        folder = shutil.copytree(sample, tmp_path_factory.mktemp("guide") / "files")
+        guides.append((name, str(folder), words))
     done = subprocess.run(
         [sys.executable, "-c", RUN_ALL],
-        input="\n".join(map(json.dumps, words)),
-        cwd=sample,
+        input=json.dumps(guides),
         env=ONE_THREAD,
         capture_output=True,
         text=True,
