@@ -114,6 +114,36 @@ def test_the_old_tables_are_freed_with_the_last_search(watched: Watched) -> None
     assert watched.alive == 1
 
 
+@pytest.mark.parametrize("end_token", [False, True])
+@pytest.mark.parametrize("backend", ["reference", "torch:cpu"])
+def test_a_replaced_index_does_not_wait_for_the_garbage_collector(
+    backend: str, end_token: bool
+) -> None:
+    def a_round() -> weakref.ref[bs.Index]:
+        given = bs.Catalog.from_arrays(catalog(0), codebooks=CODEBOOKS, end_token=end_token)
+        old, new = bs.Index.build(given), bs.Index.build(given)
+        engine = bs.Engine(old, backend=backend)
+        sizes = old.codebooks
+        beams = engine.search(
+            lambda step, beams: np.zeros((1, beams.width, sizes[step - 1]), np.float32),
+            [4] * old.length,
+            batch=1,
+            requests=[{"exclude": [0]}],
+        )
+        assert len(engine.results(beams)[0])
+        old.leaf_starts(1)
+        engine.replace(new)
+        return weakref.ref(old)
+
+    a_round()  # what is imported at first use keeps its frames until a collection
+    gc.collect()
+    gc.disable()
+    try:
+        assert a_round()() is None
+    finally:
+        gc.enable()
+
+
 def test_going_back_is_a_replace(watched: Watched) -> None:
     old, new = an_index(catalog(0), "old"), an_index(catalog(1), "new")
     engine = bs.Engine(old, backend=watched.backend)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
@@ -124,6 +125,25 @@ def leaf_bounds(
             first = before[table.plain_starts()[:-1][row]]
             starts = starts[row] + before - first
     return bounds
+
+
+class LeafBounds:
+    """What :func:`leaf_bounds` finds for tables, worked out when it is first asked for.
+
+    An object of its own, for an index and what the index holds to share: were the latter to ask
+    the index, each would keep the other until the garbage collector comes by.
+
+    Args:
+        tables: one per step.
+    """
+
+    def __init__(self, tables: Sequence[StepTable]) -> None:
+        self._tables = tables
+
+    @cached_property
+    def by_depth(self) -> list[tuple[NDArray[np.int64], NDArray[np.int64]]]:
+        """For every depth 0 … L, the first leaf of each prefix and the one behind its last."""
+        return leaf_bounds(self._tables)
 
 
 def has_no_empty_row(table: StepTable) -> bool:

@@ -11,7 +11,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from beamsieve.catalog.items import ItemId, ItemIds
 from beamsieve.errors import InputError
-from beamsieve.index.leaves import has_no_empty_row, leaf_bounds, tokens_of_row
+from beamsieve.index.leaves import LeafBounds, has_no_empty_row, tokens_of_row
 from beamsieve.index.pairs import LeafItems, Pairs
 from beamsieve.index.parts import IndexParts
 from beamsieve.index.prefixes import as_tokens, walk
@@ -55,8 +55,8 @@ class Lookups:
         return len(self._pairs)
 
     @cached_property
-    def _bounds(self) -> list[tuple[NDArray[np.int64], NDArray[np.int64]]]:
-        return leaf_bounds(self.tables)
+    def _bounds(self) -> LeafBounds:
+        return LeafBounds(self.tables)
 
     @cached_property
     def _speller(self) -> Speller:
@@ -66,7 +66,7 @@ class Lookups:
             self.end_token,
             self.leaf_count,
             self._one_length,
-            lambda: self._bounds,
+            self._bounds,
         )
 
     def leaf_starts(self, depth: int) -> NDArray[np.int64]:
@@ -77,11 +77,11 @@ class Lookups:
         Where all semantic IDs are of one length, an end is the next start; a semantic ID that ends
         above ``depth`` is in no interval.
         """
-        return self._bounds[self._depth(depth)][0]
+        return self._bounds.by_depth[self._depth(depth)][0]
 
     def leaf_ends(self, depth: int) -> NDArray[np.int64]:
         """int64 [rows]: one behind the last leaf of every prefix of ``depth`` tokens."""
-        return self._bounds[self._depth(depth)][1]
+        return self._bounds.by_depth[self._depth(depth)][1]
 
     def _depth(self, depth: int) -> int:
         if not isinstance(depth, (int, np.integer)) or not 0 <= depth <= self.length:

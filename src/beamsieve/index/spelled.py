@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from functools import cached_property
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from beamsieve.errors import InputError
-from beamsieve.index.leaves import spelled_by_lookup, tokens_of_entries
+from beamsieve.index.leaves import LeafBounds, spelled_by_lookup, tokens_of_entries
 from beamsieve.index.tables import StepTable
 
-Bounds = Sequence[tuple[NDArray[np.int64], NDArray[np.int64]]]
 _FEW_LEAVES = 1 << 14
 """So many are spelled by look-ups, with nothing beside the tables; more, by expanding them."""
 
@@ -26,8 +25,7 @@ class Speller:
         end_token: whether semantic IDs end with an end token.
         leaves: how many there are.
         one_length: whether all semantic IDs have a token in every table.
-        bounds: gives the leaves below each prefix, for every depth; asked for where many are to be
-            spelled.
+        bounds: the leaves below each prefix; asked for where many are to be spelled.
     """
 
     def __init__(
@@ -37,7 +35,7 @@ class Speller:
         end_token: bool,
         leaves: int,
         one_length: bool,
-        bounds: Callable[[], Bounds],
+        bounds: LeafBounds,
     ) -> None:
         self._tables, self._codebooks, self._end_token = tables, codebooks, end_token
         self._leaves, self._one_length, self._bounds = leaves, one_length, bounds
@@ -68,7 +66,7 @@ class Speller:
     def _spelled(self, flat: NDArray[np.int64]) -> NDArray[np.int32]:
         sids = np.full((len(flat), len(self._tables)), -1, np.int32)
         reached = np.ones(len(flat), np.bool_)
-        bounds = self._bounds()
+        bounds = self._bounds.by_depth
         for depth in range(1, len(self._tables) + 1):
             starts, ends = bounds[depth]
             if not len(ends):
