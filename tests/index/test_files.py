@@ -366,3 +366,11 @@ def test_a_large_array_is_checked_piece_by_piece(tmp_path, monkeypatch):
         with pytest.raises(IndexFileError, match="array numbers was altered"):
             files.read_file(path)
         files.read_file(path, verify=False)
+
+
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="no pipes with names here")
+def test_a_pipe_is_refused_not_waited_for(tmp_path: Path) -> None:
+    pipe = tmp_path / "index.safetensors"
+    os.mkfifo(pipe)
+    with pytest.raises(IndexFileError, match="a device or a pipe"):
+        Index.load(pipe)

@@ -173,6 +173,8 @@ def text_column(name: str, arrays: Mapping[str, NDArray[Any]]) -> pa.Array:
 
 def _content(path: Path, mmap: bool) -> NDArray[np.uint8]:
     try:
+        if path.exists() and not (path.is_file() or path.is_dir()):  # opening it may never end
+            raise IndexFileError(f"{path}: this is a device or a pipe; copy it into a file first.")
         with path.open("rb") as file:
             if not mmap or path.stat().st_size == 0:
                 return np.frombuffer(file.read(), np.uint8)
