@@ -251,7 +251,7 @@ class Engine(Served):
             the plan, which searches that begin from now on follow.
 
         Raises:
-            InputError: widths or heads that do not fit the levels.
+            InputError: widths or heads that do not fit the levels, or another index came meanwhile.
             BackendError: the backend cannot keep so many beams, or cannot time anything now.
         """
         repeats = checks.whole_number(repeats, "repeats")
