@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import gzip
 import json
+import os
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -101,6 +103,23 @@ def test_csv(separator: str, packed: bool, tmp_path: Path) -> None:
     check(catalog, titles=False)
     assert catalog.titles is not None
     assert catalog.titles.to_pylist() == ["A, first", 'the "B"', "", "d"]
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="elsewhere a name is text in Unicode")
+@pytest.mark.parametrize("ending", ["csv", "csv.gz", "parquet", "jsonl"])
+def test_a_file_s_name_may_be_any_bytes(ending: str, tmp_path: Path) -> None:
+    plain = tmp_path / f"items.{ending}"
+    given = table(sid=SPELLINGS["spaced"])
+    if ending == "parquet":
+        pq.write_table(given, plain)
+    elif ending == "jsonl":
+        plain.write_text("".join(json.dumps(row) + "\n" for row in given.to_pylist()))
+    else:
+        pyarrow.csv.write_csv(given, tmp_path / "plain.csv")
+        text = (tmp_path / "plain.csv").read_bytes()
+        plain.write_bytes(gzip.compress(text) if ending == "csv.gz" else text)
+    named = plain.rename(tmp_path / os.fsdecode(b"caf\xe9." + ending.encode()))
+    check(Catalog.read(named), titles=not ending.startswith("csv"))
 
 
 def test_csv_keeps_item_ids_as_they_are_written(tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 import gzip
 import json
+import os
 import subprocess
 import sys
 
@@ -50,6 +51,18 @@ def test_a_csv_file_without_the_column_ends_no_interpreter(tmp_path):
     assert done.returncode == 1
     assert "no column 'history'" in done.stderr
     assert "terminate" not in done.stderr
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="elsewhere a name is text in Unicode")
+@pytest.mark.parametrize("ending", ["csv", "parquet"])
+def test_a_file_s_name_may_be_any_bytes(tmp_path, ending):
+    path = tmp_path / f"h.{ending}"
+    if ending == "csv":
+        path.write_text("history\n\"['a', 'b']\"\n")
+    else:
+        pyarrow.parquet.write_table(pa.table({"history": [["a", "b"]]}), path)
+    odd = path.rename(tmp_path / os.fsdecode(b"caf\xe9." + ending.encode()))
+    assert rows(read_histories(odd)) == [(None, ["a", "b"], None)]
 
 
 def test_a_header_in_quotes_and_behind_a_mark_of_utf_8(tmp_path):

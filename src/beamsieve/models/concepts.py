@@ -17,6 +17,7 @@ import pyarrow.parquet
 import torch
 from torch import Tensor
 
+from beamsieve.arrow_paths import for_arrow
 from beamsieve.aside import written_aside
 from beamsieve.errors import CheckpointError
 from beamsieve.models.checkpoint import UNFIT, are_ids, first_line, read_tensors, write_tensors
@@ -81,8 +82,8 @@ def save_concepts(concepts: Concepts, path: str | Path) -> None:
     text = {"format": FORMAT, "version": VERSION, "shapes": shapes, **about}
     table = pa.table(columns).replace_schema_metadata({FORMAT: json.dumps(text)})
     try:
-        with written_aside(path) as aside:
-            pyarrow.parquet.write_table(table, aside)
+        with written_aside(path) as aside, aside.open("wb") as file:
+            pyarrow.parquet.write_table(table, file)
     except OSError as error:
         raise CheckpointError(f"{path} cannot be written: {error}.") from error
 
@@ -112,7 +113,7 @@ def load_concepts(path: str | Path) -> Concepts:
 
 def _read_parquet(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
     """What ``read_tensors`` gives of a safetensors file."""
-    table = pyarrow.parquet.read_table(path)
+    table = pyarrow.parquet.read_table(for_arrow(path))
     described = (table.schema.metadata or {}).get(FORMAT.encode())
     if described is None:
         raise CheckpointError(f"{path} holds no concepts; `beamsieve concepts` makes such files.")

@@ -12,13 +12,14 @@ import pyarrow as pa
 import pyarrow.csv
 import pyarrow.parquet
 
+from beamsieve.arrow_paths import for_arrow
 from beamsieve.catalog.readers.csv_text import LAST_ROW
 from beamsieve.errors import InputError
 
 
 def read_parquet(path: Path) -> pa.Table:
     """A Parquet file."""
-    return pyarrow.parquet.read_table(path)
+    return pyarrow.parquet.read_table(for_arrow(path))
 
 
 def read_csv(path: Path) -> pa.Table:

@@ -11,6 +11,7 @@ import pyarrow as pa
 import pyarrow.parquet
 from numpy.typing import NDArray
 
+from beamsieve.arrow_paths import for_arrow
 from beamsieve.catalog.readers.arrays import DAMAGED
 from beamsieve.errors import InputError
 from beamsieve.models.data import HistoryColumns, read_histories
@@ -67,7 +68,7 @@ def read_vectors(
         return _from_numpy(path)
     if path.suffix == ".parquet":
         try:
-            names = pyarrow.parquet.read_schema(path).names
+            names = pyarrow.parquet.read_schema(for_arrow(path)).names
         except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
             raise InputError(f"{path} cannot be read as parquet: {_first_line(error)}.") from error
         vector = next((name for name in VECTOR_COLUMNS if name in names), None)
@@ -80,9 +81,9 @@ def write_catalog(path: Path, items: pa.Array, tokens: Tokens) -> None:
     """Write a Parquet catalog: ``item`` and ``sid``, one row per path."""
     flat = pa.array(tokens.sids.ravel())
     sids = pa.FixedSizeListArray.from_arrays(flat, tokens.sids.shape[1]).cast(pa.list_(pa.int64()))
-    pyarrow.parquet.write_table(
-        pa.table({"item": items.take(pa.array(tokens.items)), "sid": sids}), path
-    )
+    table = pa.table({"item": items.take(pa.array(tokens.items)), "sid": sids})
+    with path.open("wb") as file:
+        pyarrow.parquet.write_table(table, file)
 
 
 def _from_numpy(path: Path) -> ItemVectors:
@@ -104,7 +105,7 @@ def _from_parquet(path: Path, vector: str, names: list[str]) -> ItemVectors:
     if item is None:
         raise InputError(f"{path} has no column 'item' (or 'item_id'); it has {', '.join(names)}.")
     try:
-        table = pyarrow.parquet.read_table(path, columns=[item, vector])
+        table = pyarrow.parquet.read_table(for_arrow(path), columns=[item, vector])
     except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
         raise InputError(f"{path} cannot be read as parquet: {_first_line(error)}.") from error
     column = table[vector].combine_chunks()

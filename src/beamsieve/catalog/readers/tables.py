@@ -14,6 +14,7 @@ import pyarrow.parquet
 from numpy.typing import NDArray
 from pyarrow import compute
 
+from beamsieve.arrow_paths import for_arrow
 from beamsieve.catalog.batch import Batch
 from beamsieve.catalog.items import NO_TEXT, as_titles, is_text
 from beamsieve.catalog.readers.columns import Found, Names, find_columns
@@ -79,7 +80,7 @@ def read_parquet(path: Path, columns: Names, most: int | None) -> Iterator[tuple
 
 def _open_parquet(path: Path) -> pyarrow.parquet.ParquetFile:
     try:
-        return pyarrow.parquet.ParquetFile(path)
+        return pyarrow.parquet.ParquetFile(for_arrow(path))
     except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
         raise CatalogError(
             f"{path}: not a Parquet file, or a damaged one: {_short(error)}"
@@ -106,7 +107,7 @@ def read_csv(path: Path, columns: Names, most: int | None) -> Iterator[tuple[Bat
 
     arrow = pyarrow.csv
     try:
-        with pa.input_stream(str(path), compression="detect") as stream:
+        with _stream(path) as stream:
             text = TextWithLastRow(stream, separator, len(header))
             reader = arrow.open_csv(
                 text,
@@ -144,9 +145,14 @@ def read_csv(path: Path, columns: Names, most: int | None) -> Iterator[tuple[Bat
         raise CatalogError(f"{path}: cannot be read as CSV: {_short(error)}") from error
 
 
+def _stream(path: Path) -> pa.NativeFile:
+    packed = "gzip" if path.suffix.lower() == ".gz" else None
+    return pa.input_stream(for_arrow(path), compression=packed)
+
+
 def _header(path: Path) -> tuple[list[str], str]:
     try:
-        with pa.input_stream(str(path), compression="detect") as stream:
+        with _stream(path) as stream:
             start = stream.read(1 << 16).replace(b"\r", b"\n")  # lines may end as on old Macs
             line = start.split(b"\n")[0].decode("utf-8-sig")
     except OSError as error:
