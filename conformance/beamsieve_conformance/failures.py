@@ -28,6 +28,8 @@ PYTEST = Path(pytest.__file__).parents[1] / "_pytest"
 FACTS = "beamsieve"
 """The attribute of a test's report that carries what :func:`facts_of` found."""
 VARIES = "a case fails, and passes when it is tried again"
+LONGEST, MOST_DETAILS = 4_000, 40_000
+"""Characters that are kept of an error's text, and of all that pytest says of it."""
 KEYWORD = re.compile(r"[\w:+\-.\[\]\\/]+")
 """What pytest's ``-k`` takes for one word."""
 
@@ -122,8 +124,9 @@ def of_report(report: pytest.TestReport) -> Failure:
     """What is known of a failed test, from what pytest reported of it."""
     known: dict[str, Any] | None = vars(report).get(FACTS)
     if known is not None:
-        return Failure(**known | {"size": tuple(known["size"]), "details": report.longreprtext})
-    test, text = short_name(report.nodeid), report.longreprtext
+        details = cut_short(report.longreprtext, MOST_DETAILS)
+        return Failure(**known | {"size": tuple(known["size"]), "details": details})
+    test, text = short_name(report.nodeid), cut_short(report.longreprtext, MOST_DETAILS)
     is_known = text.startswith("[XPASS(strict)]")
     error = "a test passes that is a known deviation" if is_known else "its process died"
     return Failure(test, test.partition(".py")[0], error, message=text, details=text)
@@ -198,7 +201,20 @@ def text_of(error: BaseException) -> str:
         text = str(error)
     except (Exception, SystemExit):
         return "(an error whose text cannot be made)"
-    return "".join(c if c.isprintable() or c.isspace() else repr(c)[1:-1] for c in text)
+    return "".join(
+        c if c.isprintable() or c.isspace() else repr(c)[1:-1] for c in cut_short(text, LONGEST)
+    )
+
+
+def cut_short(text: str, most: int) -> str:
+    """A text of at most ``most`` characters of the original: its beginning and its end.
+
+    >>> cut_short("0123456789", 4)
+    '01 … (10 characters) … 89'
+    """
+    if len(text) <= most:
+        return text
+    return f"{text[: most // 2]} … ({len(text)} characters) … {text[-(most // 2) :]}"
 
 
 def _condition(statement: str) -> str:

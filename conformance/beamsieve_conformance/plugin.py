@@ -19,7 +19,7 @@ import pytest
 from hypothesis import HealthCheck, Phase, settings
 
 from beamsieve.errors import BeamsieveError
-from beamsieve_conformance import deviations, failures, features, records, report
+from beamsieve_conformance import deviations, endings, failures, features, records, report
 from beamsieve_conformance.outcome import Run, short_name
 from beamsieve_conformance.subject import NotDeclared, Subject
 
@@ -53,6 +53,7 @@ def pytest_configure(config: pytest.Config) -> None:
         "slow: left out by --quick",
     ):
         config.addinivalue_line("markers", line)
+    config.pluginmanager.register(endings)
     name = config.getoption("backend")
     if not name:
         raise pytest.UsageError("say which backend to test: --backend NAME")

@@ -4,18 +4,45 @@ from __future__ import annotations
 
 import importlib.util
 import io
+import os
 import sys
-from collections.abc import Sequence
-from contextlib import redirect_stderr, redirect_stdout
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, redirect_stderr, redirect_stdout
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 from beamsieve.errors import BeamsieveError
 
 SUITE = Path(__file__).parent / "suite"
+CURRENT = "PYTEST_CURRENT_TEST"
+"""Where pytest says which test is running."""
 PASSED, FAILED, BAD_ARGUMENTS = 0, 1, 2
 
 
+@contextmanager
+def os_exit_is_a_failure() -> Iterator[None]:
+    """Until this ends, ``os._exit`` gives this process the exit code of a failure, and says so."""
+    end, process, told = os._exit, os.getpid(), os.dup(2)  # as pytest takes stderr to itself
+    caller = os.environ.get(CURRENT, "")
+
+    def fail(status: int) -> NoReturn:
+        if os.getpid() != process:  # a child, which may end as it likes
+            end(status)
+        test = os.environ.get(CURRENT, "")
+        name = test.rpartition("/")[2].rpartition(" (")[0]
+        where = f" in {name}" if test != caller else ""
+        os.write(told, f"\nbeamsieve: The backend ended this process{where}.\n".encode())
+        end(FAILED)
+
+    os._exit = fail
+    try:
+        yield
+    finally:
+        os._exit = end
+        os.close(told)
+
+
+@os_exit_is_a_failure()
 def run(
     name: str,
     *,

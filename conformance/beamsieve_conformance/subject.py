@@ -9,10 +9,10 @@ import numpy as np
 from _pytest.outcomes import Skipped
 
 from beamsieve.engine import Engine
-from beamsieve.errors import BackendError
+from beamsieve.errors import BackendError, BeamsieveError
 from beamsieve.index import Index
 from beamsieve.interface import Backend, Beams, Capabilities, Normalize
-from beamsieve.registry import BackendSpec, open_backend
+from beamsieve.registry import BackendSpec, one_line, open_backend
 from beamsieve_conformance import arrays
 from beamsieve_conformance.compare import DTYPES, HostBeams
 from beamsieve_conformance.oracle import Inputs
@@ -42,13 +42,20 @@ class Subject:
 
         Raises:
             BackendError: no such backend, its import fails, it has not that device, or it declares
-                nothing.
+                nothing, or ends while it is asked.
         """
         wanted = BackendSpec.parse(config)
         if device is not None:
             wanted = replace(wanted, device=device)
         backend, opened = open_backend(str(wanted))
-        declared: object = backend.capabilities
+        try:
+            declared: object = backend.capabilities
+        except (KeyboardInterrupt, BeamsieveError):
+            raise
+        except BaseException as error:  # SystemExit, too: it would end the run as if all were well
+            raise BackendError(
+                f"The backend {opened.name!r} cannot say what it can do: {one_line(error)}."
+            ) from error
         if not isinstance(declared, Capabilities):
             kind = type(declared).__name__
             raise BackendError(

@@ -145,12 +145,13 @@ def _constructed(spec: BackendSpec) -> Backend:
         raise
     except BaseException as error:  # what extensions in other languages raise is no Exception
         raise BackendError(
-            f"The backend {spec.name!r} cannot be opened: {_one_line(error)}."
+            f"The backend {spec.name!r} cannot be opened: {one_line(error)}."
             + (f" Install what it needs with: {kind.requires}" if kind.requires else "")
         ) from error
 
 
-def _one_line(error: BaseException) -> str:
+def one_line(error: BaseException) -> str:
+    """An error's kind and text in one line; also of one that cannot say it."""
     try:
         said = str(error)
     except (Exception, SystemExit):  # whatever it is, the backend's name is what helps
@@ -215,7 +216,7 @@ def load_class(name: str) -> type[Backend]:
         raise
     except BaseException as error:  # a module may end the program where it has no driver
         raise BackendError(
-            f"The backend {name!r} cannot be imported: {_one_line(error)}. "
+            f"The backend {name!r} cannot be imported: {one_line(error)}. "
             f"Install what it needs with: {needs(point, error)}"
         ) from error
     if not (isinstance(loaded, type) and issubclass(loaded, Backend)):
@@ -256,7 +257,7 @@ def _checked(info: BackendInfo, point: EntryPoint) -> BackendInfo:
     except KeyboardInterrupt:
         raise
     except BaseException as failure:  # one broken backend must not hide the others
-        error = _one_line(failure)
+        error = one_line(failure)
     return replace(
         info,
         devices=devices,
