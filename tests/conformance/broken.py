@@ -317,6 +317,13 @@ BROKEN = [
         "neginf=-np.inf).astype(np.float64)",
         "test_memory.py::test_what_the_model_says_is_not_written_to[logits]",
     ),
+    Broken(
+        "key-overwritten",
+        "flat = np.where(alive, ranking, -np.inf).reshape(batch, places * slots)",
+        "np.copyto(ranking, -np.inf, where=~alive | (ranking < 0)); "
+        "flat = np.where(alive, ranking, -np.inf).reshape(batch, places * slots)",
+        "test_memory.py::test_candidates_stay_what_they_are_after_select[True]",
+    ),
     # The batch, time and threads
     Broken(
         "largest-of-the-whole-batch",

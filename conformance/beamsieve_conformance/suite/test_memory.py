@@ -52,18 +52,24 @@ def test_beams_stay_what_they_are_after_later_steps(subject: Subject, hidden: bo
 
 
 @pytest.mark.needs("guidance: candidates")
-def test_candidates_stay_what_they_are_after_select(subject: Subject) -> None:
+@pytest.mark.parametrize("keyed", [False, True])
+def test_candidates_stay_what_they_are_after_select(subject: Subject, keyed: bool) -> None:
     trial = Trial(subject, World.of(TREE))
     beams = trial.begin(2)
     rng = np.random.default_rng(3)
     to_host = subject.backend.to_host
     arguments = subject.arguments(model.given_logits(rng, trial.shape(beams)))
     found = trial.engine.candidates(beams, **arguments)
-    copies = [np.array(to_host(array)) for array in (found.tokens, found.scores, found.rows)]
-    after = trial.select(beams, found, 4)
+    held = [found.tokens, found.scores, found.rows]
+    if keyed:  # as the user's own array, which stays the user's
+        shape = tuple(found.scores.shape)
+        held.append(subject.put(rng.standard_normal(shape).astype(np.float32)))
+    copies = [np.array(to_host(subject.backend.asarray(array, what="held"))) for array in held]
+    after = trial.select(beams, found, 4, held[3] if keyed else None)
     trial.engine.step(after, 9, **subject.arguments(model.given_logits(rng, trial.shape(after))))
-    for array, copy in zip((found.tokens, found.scores, found.rows), copies, strict=True):
-        assert np.array(to_host(array)).tobytes() == copy.tobytes()
+    for array, copy in zip(held, copies, strict=True):
+        now = np.array(to_host(subject.backend.asarray(array, what="held")))
+        assert now.tobytes() == copy.tobytes()
 
 
 @pytest.mark.parametrize("kind", ["logits", "hidden"])
