@@ -141,7 +141,7 @@ def test_a_search_with_room_for_all_finds_all(subject: Subject, data: st.DataObj
         catalogs.shapes(
             largest=min(1025, can.largest_codebook or 1025) - 1,
             ragged=can.variable_length,
-            most=min(300, largest - 4),
+            most=max(1, min(300, largest - 4)),
         )
     )
     world = World.of(shape.sids(), shape.codebooks, end_token=shape.end_token)

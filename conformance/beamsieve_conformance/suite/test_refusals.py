@@ -204,6 +204,6 @@ def test_an_array_on_another_device_is_refused(subject: Subject) -> None:
     trial = Trial(subject, World.of(SMALL, 2))
     beams = trial.begin()
     with pytest.raises(InputError) as caught:
-        trial.engine.step(beams, 2, logits=elsewhere)
+        trial.engine.step(beams, 1, logits=elsewhere)
     assert "logits" in str(caught.value)
     assert "\n" not in str(caught.value)
