@@ -140,7 +140,9 @@ def test_what_is_not_declared_is_tested_for_its_refusal(site: Path, capfd: Captu
 
 
 def test_a_backend_that_keeps_one_beam_may_conform(site: Path) -> None:
-    source = SOURCE.replace('dtypes=("float32", "float16"),', 'dtypes=("float32",), largest_width=1,')
+    source = SOURCE.replace(
+        'dtypes=("float32", "float16"),', 'dtypes=("float32",), largest_width=1,'
+    )
     install(site, "greedy", source)
     assert run("greedy", quick=True) == 0
 
