@@ -5,10 +5,13 @@ from __future__ import annotations
 import importlib.util
 import io
 import os
+import signal
 import sys
+import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, redirect_stderr, redirect_stdout
 from pathlib import Path
+from types import FrameType
 from typing import Any, NoReturn
 
 from beamsieve.errors import BeamsieveError
@@ -42,7 +45,36 @@ def os_exit_is_a_failure() -> Iterator[None]:
         os.close(told)
 
 
+@contextmanager
+def sigterm_ends_the_run() -> Iterator[None]:
+    """SIGTERM, where the caller makes an exception of it, ends the run as Ctrl-C does.
+
+    pytest would take the caller's exception for the failure of one test, and go on.
+    """
+    before = signal.getsignal(signal.SIGTERM)
+    if not callable(before) or threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    heard = False
+
+    def stop(number: int, frame: FrameType | None) -> None:
+        nonlocal heard
+        heard = True
+        raise KeyboardInterrupt
+
+    signal.signal(signal.SIGTERM, stop)
+    try:
+        yield
+    except KeyboardInterrupt:
+        if heard:
+            before(signal.SIGTERM, None)
+        raise
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+
 @os_exit_is_a_failure()
+@sigterm_ends_the_run()
 def run(
     name: str,
     *,

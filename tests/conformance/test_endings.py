@@ -6,6 +6,7 @@ import json
 import os
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -98,6 +99,29 @@ def test_a_process_that_the_backend_ends_has_failed(
     )
     assert done.returncode == 1
     assert f"beamsieve: The backend ended this process{where}" in done.stderr
+
+
+@pytest.mark.skipif(os.name == "nt", reason="Windows ends a process at once")
+def test_sigterm_ends_the_run_and_not_one_test(tmp_path: Path) -> None:
+    says = "open('begun', 'a').close(); [__import__('time').sleep(0.01) for _ in range(6000)]"
+    install(tmp_path, "slow", ENDS.format(says=says))
+    call = "from beamsieve.cli.commands import run; run()"
+    path = os.pathsep.join([str(tmp_path), *filter(None, sys.path)])
+    process = subprocess.Popen(
+        [sys.executable, "-c", call, "conformance", "slow", "--quick", "-k", "test_prefix"],
+        stdout=subprocess.DEVNULL,
+        cwd=tmp_path,
+        env={**os.environ, "PYTHONPATH": path},
+    )
+    try:
+        while not (tmp_path / "begun").exists():
+            assert process.poll() is None
+            time.sleep(0.05)
+        process.terminate()
+        assert process.wait(30) == 143
+    finally:
+        process.kill()
+        process.wait()
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="children of this kind are Unix's")
