@@ -20,7 +20,7 @@ from hypothesis.errors import Flaky
 import beamsieve
 from beamsieve_conformance.difference import DifferenceError, example_of
 from beamsieve_conformance.outcome import short_name
-from beamsieve_conformance.rules import RULES, Rule
+from beamsieve_conformance.rules import OF_WHOLE_SEARCHES, RULES, Rule
 
 HERE = Path(__file__).parent
 ENGINE = Path(beamsieve.__file__).parent
@@ -100,20 +100,28 @@ class Group:
         """What is wrong, as a heading."""
         return self.shown.error or self.rule.broken
 
+    @property
+    def says_no_reason(self) -> bool:
+        """Whether it is known of whole searches alone that something on their way is wrong."""
+        return not self.shown.error and self.shown.rule in OF_WHOLE_SEARCHES
+
     def tests(self) -> list[str]:
         """The names of the tests, each once, in order."""
         return sorted({failure.test for failure in self.members})
 
 
 def grouped(failures: Sequence[Failure]) -> list[Group]:
-    """The failures by cause, the cause of most of them first."""
+    """The failures by cause, the cause of most of them first.
+
+    A whole search that is wrong says nothing of why, so what says it stands before it.
+    """
     causes: dict[tuple[str, str], list[Failure]] = {}
     for failure in failures:
         # The same error is one cause, whatever the tests that met it are about.
         key = ("", failure.error) if failure.error else (failure.rule, "")
         causes.setdefault(key, []).append(failure)
     groups = [Group(min(members, key=_smallness), members) for members in causes.values()]
-    return sorted(groups, key=lambda group: (-len(group.members), group.shown.test))
+    return sorted(groups, key=lambda g: (g.says_no_reason, -len(g.members), g.shown.test))
 
 
 def _smallness(failure: Failure) -> tuple[bool, tuple[int, ...], int, str]:

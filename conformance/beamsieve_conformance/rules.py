@@ -226,3 +226,6 @@ RULES = {
         "def step",
     ),
 }
+
+OF_WHOLE_SEARCHES = {"test_properties", "test_search", "test_targeted_searches", "test_vectors"}
+"""The rules that a test names where a search has ended otherwise than it should."""

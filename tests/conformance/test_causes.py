@@ -44,6 +44,20 @@ def test_failures_of_one_rule_are_one_cause_whatever_they_test() -> None:
     ]
 
 
+def test_what_says_why_stands_before_whole_searches_that_are_wrong() -> None:
+    groups = grouped([
+        Failure("test_search.py::test_x", "test_search"),
+        Failure("test_search.py::test_y", "test_search"),
+        Failure("test_order.py::test_z", "ties"),
+        Failure("test_search.py::test_e", "test_search", error="KeyError in mine.py"),
+    ])  # fmt: skip
+    assert [group.title for group in groups] == [
+        "equal keys stand in the wrong order",
+        "KeyError in mine.py",
+        "a whole search is wrong",
+    ]
+
+
 def test_an_error_is_one_cause_for_each_place_and_kind() -> None:
     def raised(error: Exception, line: int) -> Failure:
         return facts_of(error, [Call(report.__file__, line, "f")], "test_a.py::test_x", "", None)
