@@ -107,36 +107,34 @@ def test_an_accident_in_the_bias_kills_its_token_alone(
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("projection", PROJECTIONS)
 @pytest.mark.parametrize("accident", [np.nan, np.inf, -np.inf])
-def test_an_accident_in_a_hidden_state_ends_its_beam_alone(
-    subject: Subject, accident: float, projection: str, dtype: str
+@pytest.mark.parametrize(
+    ("hidden_at", "head_at", "counts"),
+    [
+        ([(0, 2, 5), (1, 0, 63), (1, 3, 0)], [], [12, 8]),
+        ([], [(1, 0), (3, 40)], [12, 12]),  # 3 is a token of every row, 1 of none
+    ],
+    ids=["hidden states", "head"],
+)
+def test_an_accident_in_a_factor_kills_what_it_is_a_factor_of(
+    subject: Subject,
+    hidden_at: list[tuple[int, int, int]],
+    head_at: list[tuple[int, int]],
+    counts: list[int],
+    accident: float,
+    projection: str,
+    dtype: str,
 ) -> None:
     trial = Trial(subject, World.of(GRID, 6))
     beams = trial.walk([4], batch=2)
     rng = np.random.default_rng(7)
-    hidden = round_to(rng.standard_normal((2, 4, 64)), dtype)
-    hidden[0, 2, 5] = hidden[1, 0, 63] = hidden[1, 3, 0] = accident
-    head = round_to(rng.standard_normal((6, 64)), dtype)
+    hidden, head = (round_to(rng.standard_normal(shape), dtype) for shape in ((2, 4, 64), (6, 64)))
+    for where in hidden_at:
+        hidden[where] = accident
+    for place in head_at:
+        head[place] = accident
     inputs = Inputs(hidden=hidden, head=head, dtype=dtype)
     found = trial.host(trial.step(beams, 20, inputs, projection))  # type: ignore[arg-type]
-    assert found.count.tolist() == [12, 8]
-
-
-@pytest.mark.parametrize("dtype", DTYPES)
-@pytest.mark.parametrize("projection", PROJECTIONS)
-@pytest.mark.parametrize("accident", [np.nan, np.inf, -np.inf])
-def test_an_accident_in_the_head_kills_its_token_alone(
-    subject: Subject, accident: float, projection: str, dtype: str
-) -> None:
-    # Token 3 is valid, no semantic ID has token 1 here.
-    trial = Trial(subject, World.of(GRID, 6))
-    beams = trial.walk([4], batch=2)
-    rng = np.random.default_rng(8)
-    hidden = round_to(rng.standard_normal((2, 4, 64)), dtype)
-    head = round_to(rng.standard_normal((6, 64)), dtype)
-    head[1, 0] = head[3, 40] = accident
-    inputs = Inputs(hidden=hidden, head=head, dtype=dtype)
-    found = trial.host(trial.step(beams, 20, inputs, projection))  # type: ignore[arg-type]
-    assert found.count.tolist() == [12, 12]
+    assert found.count.tolist() == counts
 
 
 @pytest.mark.parametrize("normalize", NORMALIZERS)

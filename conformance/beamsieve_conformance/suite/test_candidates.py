@@ -101,18 +101,22 @@ def check_candidates(trial: Trial, beams: Beams, inputs: Inputs) -> Candidates:
     return found
 
 
+def check_search(trial: Trial, beams: Beams, seed: int, kind: model.Kind = "smooth") -> None:
+    """The first halves of a search's steps over random logits."""
+    rng = np.random.default_rng(seed)
+    for width in (3, 12, 30):
+        inputs = model.given_logits(rng, trial.shape(beams), kind)
+        check_candidates(trial, beams, inputs)
+        beams = trial.step(beams, width, inputs)
+
+
 @pytest.mark.parametrize("kind", model.KINDS)
 @pytest.mark.parametrize("normalize", NORMALIZERS)
 def test_candidates_list_every_valid_token_with_its_score(
     subject: Subject, normalize: Normalize, kind: model.Kind
 ) -> None:
     trial = Trial(subject, World.of(TREE, [4, 70, 5]), normalize)
-    rng = np.random.default_rng(1)
-    beams = trial.begin(2)
-    for width in (3, 12, 30):
-        inputs = model.given_logits(rng, trial.shape(beams), kind)
-        check_candidates(trial, beams, inputs)
-        beams = trial.step(beams, width, inputs)
+    check_search(trial, trial.begin(2), 1, kind)
 
 
 @pytest.mark.needs("guidance: bonus")
@@ -136,24 +140,15 @@ def test_candidates_are_those_that_targeting_keeps(subject: Subject, normalize: 
     ]
     world = World.of(TREE, [4, 70, 5], attributes=[COUNTRY], rules=rules)
     trial = Trial(subject, world, normalize)
-    rng = np.random.default_rng(5)
     requests: list[Request] = [{"country": "US"}, None, {"country": ["US", "CA"]}, {}]
-    beams = trial.begin(requests=requests)
-    for width in (3, 12, 30):
-        inputs = model.given_logits(rng, trial.shape(beams))
-        check_candidates(trial, beams, inputs)
-        beams = trial.step(beams, width, inputs)
+    check_search(trial, trial.begin(requests=requests), 5)
 
 
 @pytest.mark.needs("targeting: exclude")
 def test_candidates_lead_to_no_dead_end(subject: Subject) -> None:
     trial = Trial(subject, World.of(TREE, [4, 70, 5]))
-    rng = np.random.default_rng(6)
-    beams = trial.begin(requests=[{"exclude": list(range(10, 33))}, {"exclude": []}, None])
-    for width in (3, 12, 30):
-        inputs = model.given_logits(rng, trial.shape(beams))
-        check_candidates(trial, beams, inputs)
-        beams = trial.step(beams, width, inputs)
+    requests: list[Request] = [{"exclude": list(range(10, 33))}, {"exclude": []}, None]
+    check_search(trial, trial.begin(requests=requests), 6)
 
 
 @pytest.mark.needs("variable length")
