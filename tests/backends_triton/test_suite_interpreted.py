@@ -6,15 +6,15 @@ import sys
 
 import pytest
 
-LARGE = "not 65-33 and not 1000"
-"""Steps that the interpreter takes ten to twenty seconds for."""
+SMALL = "not 65-33 and not 5-33 and not 1000 and not widths_may and not [all"
+"""Without what the interpreter takes longest for, and a normalizer that is tested beside."""
 
 
 @pytest.mark.parametrize(
     ("modules", "keyword"),
     [
-        (["test_one_step.py"], None),
-        (["test_beams.py", "test_candidates.py", "test_prefix.py"], LARGE),
+        (["test_one_step.py"], "not float16"),
+        (["test_beams.py", "test_candidates.py", "test_prefix.py"], SMALL),
         (["test_awkward_numbers.py"], "accident_in or few_living or takes_no_other"),
     ],
     ids=lambda value: value[0] if isinstance(value, list) else "",

@@ -144,7 +144,8 @@ def test_a_backend_that_keeps_one_beam_may_conform(site: Path) -> None:
         'dtypes=("float32", "float16"),', 'dtypes=("float32",), largest_width=1,'
     )
     install(site, "greedy", source)
-    assert run("greedy", quick=True) == 0
+    tests = ["test_properties.py", "test_refusals.py", "test_search.py"]
+    assert run("greedy", quick=True, tests=tests) == 0
 
 
 # Deviations

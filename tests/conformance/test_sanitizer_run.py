@@ -96,7 +96,7 @@ def test_a_part_s_tests_really_run(
 
 
 def test_every_part_runs_under_every_tool_and_the_record_says_so(
-    calls: Path, record: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    listed: None, calls: Path, record: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert watch(tmp_path, "--record", str(record), "--processes", "2") == 0
     assert noted(record)["sanitizer"] == dict.fromkeys(sorted(sanitizer_run.TOOLS), 0)
