@@ -14,8 +14,8 @@ from traceback import walk_tb
 
 import pytest
 
-HERE = Path(__file__).parent
-PYTEST = Path(pytest.__file__).parents[1] / "_pytest"
+from beamsieve_conformance.failures import HERE, PYTEST
+
 WAYS_OUT = (
     pytest.skip.Exception,
     pytest.xfail.Exception,
