@@ -23,11 +23,11 @@ def ctrl_c_is_heard():
 
 @pytest.fixture
 def run_interpreted():
-    """Runs a folder's tests with Triton's interpreter, which Triton must be told at its import."""
+    """Runs pytest with Triton's interpreter, which Triton must be told at its import."""
 
-    def run(folder):
+    def run(*arguments):
         finished = subprocess.run(
-            [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", folder],
+            [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", *arguments],
             env={**os.environ, "TRITON_INTERPRET": "1"},
             capture_output=True,
             text=True,
@@ -35,5 +35,6 @@ def run_interpreted():
         )
         assert finished.returncode == 0, finished.stdout[-6000:] + finished.stderr[-2000:]
         assert " passed" in finished.stdout
+        return finished.stdout
 
     return run
