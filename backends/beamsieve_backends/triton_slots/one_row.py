@@ -23,7 +23,7 @@ def is_one_row(call: Call) -> bool:
     """
     table = call.table
     plain = call.targeting is None and not (call.has_bonus or call.has_nudge)
-    alone = call.M == 1 and table.rows == 1 and 0 < table.entries
+    alone = call.M == 1 and table.rows == 1 and table.entries > 0
     whole = not call.all or table.entries == call.V
     return alone and plain and whole and _places(call) <= HELD
 
@@ -43,11 +43,13 @@ def one_row(call: Call) -> NewBeams:
         logits = call.empty(B, places)
         _multiply(call, logits, n, places, holes, listed)
     direct = B * places * places <= tuning["pairs"]
-    ranked = n if direct else W + call.slack
+    slack = W // 4 + 16
+    ranked = n if direct else W + slack
     if direct:
         own = min(places, tuning["own_of_few"] if B * places <= tuning["few"] else tuning["own"])
     else:
-        own = call.own_share(ranked, warps)
+        # Larger blocks fill a processor's registers, however few their warps are.
+        own = call.own_share(ranked, 16 if warps == 8 else warps)
     nowhere = table.start_bits
     following, new = table if call.following is None else call.following, call.new
     launch(
@@ -58,10 +60,12 @@ def one_row(call: Call) -> NewBeams:
         table.rank_words, holes, listed, *following.starts,
         nowhere if table.leaf_first is None else table.leaf_first,
         new.tokens, new.scores, new.keys, new.rows, new.parents, new.finished.view(torch.int8),
-        new.count, n, call.V, W, call.t, int(call.following is None), int(call.ragged), call.slack,
+        new.count, n, logits.numel() // B, W, call.t, int(call.following is None),
+        int(call.ragged), slack,
         GIVEN=call.has_logits, ROWS=places // columns, COLUMNS=columns,
-        BOUND=not direct and 2 * W <= columns, DIRECT=direct, OWN=own, OTHERS=tuning["others"],
-        T_UP=1 if call.t == 1 else max(8, power_of_two(call.t)), warps=warps,
+        BOUND=not direct and columns >= 2 * W, DIRECT=direct, OWN=own,
+        OTHERS=max(32, tuning["ranked"] // own),
+        T_UP=1 if call.t == 1 else max(8, power_of_two(call.t)), UPCAST=INTERPRETED, warps=warps,
     )  # fmt: skip
     return new
 
@@ -85,5 +89,5 @@ def _multiply(
         call.bias, call.beams.rows, call.finished, table.tokens, table.token_bits,
         table.bitmap.view(torch.int32), logits, call.has_bias, holes, listed, n, call.B, call.D,
         PLACES=places, TOGETHER=together, MATRIX=matrix, UPCAST=INTERPRETED,
-        warps=1 if matrix else 4, **shape,
+        warps=1 if matrix else 4, stages=1, **shape,
     )  # fmt: skip

@@ -23,7 +23,9 @@ from beamsieve_backends.triton_slots.lookup import rank_in_row, token_at
 from beamsieve_backends.triton_slots.ordering import (
     DEAD,
     LARGEST_ID,
+    LOWEST,
     NOTHING,
+    narrowed,
     ordered,
     packed,
     places_held,
@@ -31,6 +33,7 @@ from beamsieve_backends.triton_slots.ordering import (
     unordered,
     usable,
 )
+from beamsieve_backends.triton_slots.project import exp_of_difference
 from beamsieve_backends.triton_slots.rank import leads_to, ranked, write_beams, write_padding
 from beamsieve_backends.triton_slots.row_logits import as_candidates, has_token
 
@@ -54,19 +57,57 @@ def _logits_at(logits, place, row, live, done, n, GIVEN: tl.constexpr):
 
 @triton.jit
 def _key(logit, score, top, log_sum):
-    return usable(score + ((logit - top) - log_sum))
+    """float32, -inf or finite, as the logit and the score are."""
+    return score + ((logit - top) - log_sum)
+
+
+@triton.jit
+def _bound(largest, top, k, slack):
+    """A logit that ``k`` to ``k + slack`` of ``largest`` reach, or more where many are equal; below
+    all that live where fewer do. ``top`` is their largest."""
+    keys = ordered(largest)
+    low = tl.min(keys)
+    high = ordered(top) + 1
+    reached = largest.shape[0]
+    if low == DEAD:
+        reached = tl.sum((keys > DEAD).to(tl.int32))
+        low = DEAD + 1
+    low, _, _ = narrowed(keys, low, high, reached, k, slack)
+    return unordered(low)
+
+
+@triton.jit
+def _ranked_among(key, place, mine, own, begin):
+    """How many of the ordered keys [ROWS, COLUMNS] are better than each of ``mine`` [OWN], which
+    are the keys at ``own``, from ``begin`` on.
+
+    One comparison each: of the places before, an equal key is better, of those behind it is not.
+    Its own places are compared apart.
+    """
+    behind = place >= begin
+    against = tl.where(behind & (place < begin + own.shape[0]), LOWEST, key - behind.to(tl.int32))
+    better = (against[None, :, :] >= mine[:, None, None]).to(tl.int32)
+    tied = (mine[None, :] == mine[:, None]) & (own[None, :] < own[:, None])
+    within = ((mine[None, :] > mine[:, None]) | tied).to(tl.int32)
+    return tl.sum(tl.sum(better, 1), 1) + tl.sum(within, 1)
+
+
+@triton.jit
+def _append(candidates, to, code, keep):
+    """Store in one dimension: in two, numbers would first change places among the threads."""
+    size: tl.constexpr = code.shape[0] * code.shape[1]
+    at = candidates + tl.reshape(to, (size,))
+    tl.store(at, tl.reshape(code, (size,)), mask=tl.reshape(keep, (size,)))
 
 
 @triton.jit
 def _write(
-    code, rank, b, first_row, done, history, row, following, out, W, T, last, ragged,
+    ordered_key, place, rank, b, first_row, done, history, row, following, out, W, T, last, ragged,
     T_UP: tl.constexpr,
 ):  # fmt: skip
-    """Write the candidates ``code`` (packed) as beams, each at its place ``rank``."""
+    """Write candidates (ordered keys, places in the row) as beams, each as the ``rank``-th."""
     tokens, token_bits, _, bitmap, ranks, rank_mask, words, rank_words, has_holes, listed = row
-    ordered_key = (code >> 32).to(tl.int32)
     live = ordered_key > DEAD
-    place = ((code & LARGEST_ID) ^ LARGEST_ID).to(tl.int32)
     going = live & (done == 0)
     token = place
     if listed != 0:
@@ -77,7 +118,7 @@ def _write(
         entry = rank_in_row(bitmap, ranks, rank_mask, words, rank_words, nought, place, going)
     entry, ends = leads_to(entry, going, following, last, ragged)
     entry = tl.where(done, first_row, entry)
-    past = tl.zeros((code.shape[0], T_UP), tl.int32)
+    past = tl.zeros((place.shape[0], T_UP), tl.int32)
     if T_UP > 1:
         t = tl.arange(0, T_UP)
         there = live[:, None] & (t < T - 1)[None, :]
@@ -90,24 +131,25 @@ def _write(
 
 @triton.jit(do_not_specialize=[
     "token_bits", "rank_mask", "words", "rank_words", "has_holes", "listed",
-    "next_kind", "next_shift", "next_gap", "n", "V", "W", "T", "last", "ragged", "SLACK",
+    "next_kind", "next_shift", "next_gap", "n", "stride", "W", "T", "last", "ragged", "SLACK",
 ])  # fmt: skip
 def choose_row(
     scores, logits, candidates, rows, finished, history,
     tokens, token_bits, bits, bitmap, ranks, rank_mask, words, rank_words, has_holes, listed,
     next_array, next_bits, next_exceptions, next_kind, next_shift, next_gap, leaf_first,
     out_tokens, out_scores, out_keys, out_rows, out_parents, out_finished, out_count,
-    n, V, W, T, last, ragged, SLACK,
+    n, stride, W, T, last, ragged, SLACK,
     GIVEN: tl.constexpr, ROWS: tl.constexpr, COLUMNS: tl.constexpr, BOUND: tl.constexpr,
     DIRECT: tl.constexpr, OWN: tl.constexpr, OTHERS: tl.constexpr, T_UP: tl.constexpr,
-    PDL: tl.constexpr,
+    UPCAST: tl.constexpr, PDL: tl.constexpr,
 ):  # fmt: skip
     """Several programs per request.
 
     Args:
         scores, rows, finished: [B]; history: int32 [B, T - 1]; of the requests' one beam.
-        logits: float32 [B, ROWS * COLUMNS], as ``row_logits.multiply_row`` wrote them; or, if
-            GIVEN, the caller's, [B, V].
+        logits: [B, stride]; float32 as ``row_logits.multiply_row`` wrote them, where stride is
+            ROWS * COLUMNS; or, if GIVEN, the caller's, by token. What a number is at run time is
+            taken to be odd: so lanes take logits in turns, as they do everything else.
         candidates: workspace, int64 [B, ROWS * COLUMNS].
         tokens … listed: the row, as ``multiply_row`` has it; ``bits`` is its bitmap in int32 words,
             ``bitmap`` in int64 ones, of which ``ranks`` count the tokens.
@@ -127,11 +169,11 @@ def choose_row(
         next_array, next_bits, next_exceptions, next_kind, next_shift, next_gap, leaf_first,
     )  # fmt: skip
     out = (out_tokens, out_scores, out_keys, out_rows, out_parents, out_finished, out_count)
-    own_logits = logits + b * (V if GIVEN else PLACES)
+    own_logits = logits + b * stride
     first_row = tl.load(rows + b)
     done = (tl.load(finished + b) != 0) & (first_row >= 0)
     live = (first_row >= 0) & (done == 0)
-    score = tl.load(scores + b)
+    score = usable(tl.load(scores + b))
     place = tl.arange(0, ROWS)[:, None] * COLUMNS + tl.arange(0, COLUMNS)[None, :]
     logit = _logits_at(own_logits, place, row, live, done, n, GIVEN)
     own = tl.program_id(1) * OWN + tl.arange(0, OWN)
@@ -140,17 +182,17 @@ def choose_row(
     largest = tl.max(logit, 0)
     top = tl.max(largest)
     top = tl.where(top == float("-inf"), 0.0, top)
-    mass = tl.sum(tl.sum(tl.exp(logit - top), 0))
+    mass = tl.sum(tl.sum(exp_of_difference(logit, top, UPCAST), 0))
     log_sum = tl.where(mass > 0.0, tl.log(mass), 0.0)
     key = _key(logit, score, top, log_sum)
     if DIRECT:
-        code = packed(key, place)
-        mine = packed(_key(own_logit, score, top, log_sum), own)
-        better = (code[None, :, :] > mine[:, None, None]).to(tl.int32)
-        rank = tl.sum(tl.sum(better, 1), 1)
+        begin = tl.program_id(1) * OWN
+        mine = ordered(_key(own_logit, score, top, log_sum))
+        rank = _ranked_among(ordered(key), place, mine, own, begin)
         _write(
-            mine, rank, b, first_row, done, history, row, following, out, W, T, last, ragged, T_UP
-        )
+            mine, own, rank, b, first_row, done, history, row, following, out, W, T, last, ragged,
+            T_UP,
+        )  # fmt: skip
         if tl.program_id(1) == 0:
             alive = tl.sum((key > float("-inf")).to(tl.int32))
             write_padding(alive, b, out, W, T, T_UP, PADDED)
@@ -159,8 +201,7 @@ def choose_row(
         crowded = W >= 0
         if BOUND:
             # The order of logits is that of keys, though keys may be equal where they are not.
-            bound, _ = threshold_held(ordered(largest), W, SLACK)
-            bound = _key(unordered(bound), score, top, log_sum)
+            bound = _key(_bound(largest, top, W, SLACK), score, top, log_sum)
             passes = ((key >= bound) & (key > float("-inf"))).to(tl.int32)
             in_column = tl.sum(passes, 0)
             count = tl.sum(in_column)
@@ -171,11 +212,11 @@ def choose_row(
         if crowded:
             tau, need = threshold_held(ordered(key), W, SLACK)
             keep, to, count = places_held(ordered(key), tau, need)
-            tl.store(candidates + to, packed(key, place), mask=keep)
+            _append(candidates, to, packed(key, place), keep)
         elif BOUND:
             before = tl.cumsum(in_column, 0) - in_column
             to = before[None, :] + tl.cumsum(passes, 0) - passes
-            tl.store(candidates + to, packed(key, place), mask=passes > 0)
+            _append(candidates, to, packed(key, place), passes > 0)
         tl.debug_barrier()
         begin, stride = tl.program_id(1) * OWN, tl.num_programs(1) * OWN
         for first in range(begin, count, stride):
@@ -183,8 +224,8 @@ def choose_row(
             mine = tl.load(candidates + at, mask=at < count, other=NOTHING)
             rank, _ = ranked(candidates, count, mine, OWN, OTHERS)
             _write(
-                mine, rank, b, first_row, done, history, row, following, out, W, T, last, ragged,
-                T_UP,
+                (mine >> 32).to(tl.int32), ((mine & LARGEST_ID) ^ LARGEST_ID).to(tl.int32), rank,
+                b, first_row, done, history, row, following, out, W, T, last, ragged, T_UP,
             )  # fmt: skip
         if begin == 0:
             write_padding(count, b, out, W, T, T_UP, PADDED)

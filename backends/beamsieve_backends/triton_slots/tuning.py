@@ -51,7 +51,7 @@ TUNING: dict[str, dict[str, Any]] = {
         "few": 2048,
         "own_of_few": 8,
         "own": 32,
-        "others": 64,
+        "ranked": 2048,
         "together": 8,
     },
     "survivors": {
