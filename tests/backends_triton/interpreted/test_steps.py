@@ -15,10 +15,17 @@ from beamsieve.catalog import Catalog
 from beamsieve.engine import Engine
 from beamsieve.index import Index
 from beamsieve_backends.triton_slots import TritonBackend, choose, full, revisit
+from beamsieve_backends.triton_slots import step as planning
 from beamsieve_backends.triton_slots.call import Call
 from beamsieve_backends.triton_slots.tuning import TUNING
 
 from .walks import WAYS, Walk, follow
+
+
+@pytest.fixture
+def other_ways(monkeypatch):
+    """Step 1 as other steps go, which it does where it is guided, targeted or large."""
+    monkeypatch.setattr(planning, "is_one_row", lambda call: False)
 
 
 @pytest.mark.parametrize("way", WAYS.values(), ids=WAYS)
@@ -26,6 +33,7 @@ def test_a_search_agrees(way):
     follow(Walk(1, 40, 3, 200, **way), [8, 8, 8])
 
 
+@pytest.mark.usefixtures("other_ways")
 @pytest.mark.parametrize("layout", ["dense", "sparse"])
 def test_kernels_of_large_steps_give_the_same(layout, monkeypatch):
     monkeypatch.setitem(TUNING["finish"], "direct", False)
@@ -81,8 +89,12 @@ def test_wide_rows_among_short_ones(dtype, chunk, monkeypatch):
     walk.step(30, **walk.normal(30, dtype))
 
 
+@pytest.mark.parametrize("first_too", [False, True])
 @pytest.mark.parametrize("projection", ["full", "selective"])
-def test_nothing_counts_of_what_memory_held_before(projection, monkeypatch):
+def test_nothing_counts_of_what_memory_held_before(projection, first_too, monkeypatch, request):
+    if first_too:
+        request.getfixturevalue("other_ways")
+
     def used(self, *shape, dtype=torch.float32):
         return torch.full(shape, 7, dtype=dtype)
 
@@ -96,6 +108,7 @@ def test_tiles_side_by_side_give_the_same(monkeypatch):
     follow(Walk(12, 150, 2, 2000), [66, 40], batch=1)
 
 
+@pytest.mark.usefixtures("other_ways")
 def test_several_programs_list_more_groups_than_are_kept(monkeypatch):
     # The best among equals are chosen in exact order, by the program that ends last. Its mark is
     # above all counts, though more groups than that pass.
@@ -111,6 +124,7 @@ def test_several_programs_list_more_groups_than_are_kept(monkeypatch):
         walk.step(width, logits=np.zeros((*walk.beams.rows.shape, 200), np.float32))
 
 
+@pytest.mark.usefixtures("other_ways")
 @pytest.mark.parametrize(("projection", "layout"), [("full", "sparse"), ("selective", "dense")])
 def test_a_projection_of_the_layout_that_it_is_not_made_for(projection, layout):
     follow(Walk(3, 300, 2, 600, layout=layout), [20, 30], projection=projection)
@@ -125,6 +139,7 @@ def test_equal_logits_go_by_parent_and_token(layout):
         walk.step(width, logits=np.zeros((*walk.beams.rows.shape, 200), np.float32))
 
 
+@pytest.mark.usefixtures("other_ways")
 def test_a_width_beyond_one_beams_tiles(monkeypatch):
     monkeypatch.setattr(full, "HELD", 64)
     walk = Walk(15, 700, 1, 650, layout="dense")
