@@ -12,7 +12,7 @@ from beamsieve_backends.triton_slots.launch import INTERPRETED, cdiv, launch, po
 from beamsieve_backends.triton_slots.products import COLUMNS, UNIT
 from beamsieve_backends.triton_slots.row_choice import choose_row
 from beamsieve_backends.triton_slots.row_logits import multiply_row
-from beamsieve_backends.triton_slots.tuning import HELD, TUNING, columns_of
+from beamsieve_backends.triton_slots.tuning import HELD, PROCESSORS, TUNING, columns_of
 
 
 def is_one_row(call: Call) -> bool:
@@ -42,18 +42,20 @@ def one_row(call: Call) -> NewBeams:
     if not call.has_logits:
         logits = call.empty(B, places)
         _multiply(call, logits, n, places, holes, listed)
-    direct = B * places * places <= tuning["pairs"]
     slack = W // 4 + 16
-    ranked = n if direct else W + slack
+    direct = B * places * places <= tuning["pairs"]
     if direct:
         own = min(places, tuning["own_of_few"] if B * places <= tuning["few"] else tuning["own"])
+        programs = cdiv(n, own)
     else:
-        # Larger blocks fill a processor's registers, however few their warps are.
-        own = call.own_share(ranked, 16 if warps == 8 else warps)
+        # No more programs than run at once: what they share is most of their work.
+        at_once = PROCESSORS * (1 if warps >= 8 else 3)
+        own = 32 if B * cdiv(W + slack, 32) <= at_once else 128
+        programs = min(cdiv(W + slack, own), max(1, at_once // B))
     nowhere = table.start_bits
     following, new = table if call.following is None else call.following, call.new
     launch(
-        choose_row, (B, cdiv(ranked, own)), call.beams.scores, logits,
+        choose_row, (B, programs), call.beams.scores, logits,
         nowhere if direct else call.empty(B, places, dtype=torch.int64),
         call.beams.rows, call.finished, call.beams.tokens, table.tokens, table.token_bits,
         table.bitmap.view(torch.int32), table.bitmap, table.ranks, table.rank_mask, table.words,

@@ -148,8 +148,8 @@ def choose_row(
     Args:
         scores, rows, finished: [B]; history: int32 [B, T - 1]; of the requests' one beam.
         logits: [B, stride]; float32 as ``row_logits.multiply_row`` wrote them, where stride is
-            ROWS * COLUMNS; or, if GIVEN, the caller's, by token. What a number is at run time is
-            taken to be odd: so lanes take logits in turns, as they do everything else.
+            ROWS * COLUMNS; or, if GIVEN, the caller's, by token. A stride that is unknown at compile
+            time lets lanes take single logits in turns, and none has to change lanes later.
         candidates: workspace, int64 [B, ROWS * COLUMNS].
         tokens … listed: the row, as ``multiply_row`` has it; ``bits`` is its bitmap in int32 words,
             ``bitmap`` in int64 ones, of which ``ranks`` count the tokens.
