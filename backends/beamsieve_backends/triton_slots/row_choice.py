@@ -148,8 +148,8 @@ def choose_row(
     Args:
         scores, rows, finished: [B]; history: int32 [B, T - 1]; of the requests' one beam.
         logits: [B, stride]; float32 as ``row_logits.multiply_row`` wrote them, where stride is
-            ROWS * COLUMNS; or, if GIVEN, the caller's, by token. A stride that is unknown at compile
-            time lets lanes take single logits in turns, and none has to change lanes later.
+            ROWS * COLUMNS; or, if GIVEN, the caller's, by token. A stride not known when it is
+            compiled lets lanes take single logits in turns, so that none changes lanes later.
         candidates: workspace, int64 [B, ROWS * COLUMNS].
         tokens … listed: the row, as ``multiply_row`` has it; ``bits`` is its bitmap in int32 words,
             ``bitmap`` in int64 ones, of which ``ranks`` count the tokens.
