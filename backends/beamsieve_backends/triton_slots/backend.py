@@ -78,6 +78,8 @@ class TritonBackend(Backend):
         "triton_slots/shares.py",
         "triton_slots/survivors.py",
         "triton_slots/rank.py",
+        "triton_slots/row_logits.py",
+        "triton_slots/row_choice.py",
         "triton_slots/targeting.py",
     )
 
