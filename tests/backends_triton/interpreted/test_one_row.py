@@ -17,7 +17,7 @@ from .walks import WAYS, Walk, follow
 CHOICES = {"each against all": 1 << 40, "by a bound": 0}
 
 
-@pytest.fixture(params=CHOICES.values(), ids=CHOICES)
+@pytest.fixture(params=list(CHOICES.values()), ids=list(CHOICES))
 def pairs(request, monkeypatch):
     """Either way of choosing, whatever the sizes."""
     monkeypatch.setitem(TUNING["one_row"], "pairs", request.param)
