@@ -9,7 +9,7 @@ from beamsieve.catalog import Catalog
 from beamsieve.engine import Engine
 from beamsieve.index import Index
 from beamsieve_backends.triton_slots import TritonBackend
-from beamsieve_backends.triton_slots import step as planning
+from beamsieve_backends.triton_slots.one_row import one_row
 from beamsieve_backends.triton_slots.tuning import TUNING
 
 from .walks import WAYS, Walk, follow
@@ -28,12 +28,11 @@ def taken(monkeypatch):
     """The steps that went this way."""
     steps = []
 
-    def one_row(call):
+    def noted(call):
         steps.append(call.t)
-        return way(call)
+        return one_row(call)
 
-    way = planning.one_row
-    monkeypatch.setattr(planning, "one_row", one_row)
+    monkeypatch.setattr("beamsieve_backends.triton_slots.step.one_row", noted)
     return steps
 
 
