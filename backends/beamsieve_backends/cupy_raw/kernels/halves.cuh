@@ -42,19 +42,56 @@ __device__ __forceinline__ void split2(float x, float y, u32& high, u32& low) {
     low = first_low | static_cast<u32>(second_low) << 16;
 }
 
-// The largest finite size among a lane's eight numbers.
-__device__ __forceinline__ float largest_of(const float (&x)[8]) {
-    float largest = 0.0f;
+// Likewise of finite numbers, two to an instruction.
+__device__ __forceinline__ void split2_finite(float x, float y, u32& high, u32& low) {
+#ifdef __CUDA_ARCH__
+    float x_high, y_high;
+    asm("cvt.rn.f16x2.f32 %0, %1, %2;" : "=r"(high) : "f"(y), "f"(x));
+    asm("{.reg .b16 first, second; mov.b32 {first, second}, %2; cvt.f32.f16 %0, first; cvt.f32.f16 %1, second;}" : "=f"(x_high), "=f"(y_high) : "r"(high));
+    asm("cvt.rn.f16x2.f32 %0, %1, %2;" : "=r"(low) : "f"(y - y_high), "f"(x - x_high));
+#else
+    split2(x, y, high, low);
+#endif
+}
+
+// Numbers by their size, sign aside: those that are not finite are the largest.
+constexpr u32 NOT_FINITE = 0x7f800000u;
+__device__ __forceinline__ u32 size_of(float x) { return static_cast<u32>(__float_as_int(x)) & 0x7fffffffu; }
+
+// The largest finite size among eight numbers.
+__device__ __forceinline__ u32 largest_size(const float (&x)[8]) {
+    u32 largest = 0;
 #pragma unroll
     for (int k = 0; k < 8; ++k)
-        if (is_finite(x[k])) largest = fmaxf(largest, x[k] < 0.0f ? -x[k] : x[k]);
+        if (size_of(x[k]) < NOT_FINITE) largest = max(largest, size_of(x[k]));
     return largest;
 }
 
-// Eight numbers divided by their row's unit, whose inverse is `down`.
+// Eight numbers of a row whose unit's inverse is `down`.
 __device__ __forceinline__ void split8(const float (&x)[8], float down, uint4& high, uint4& low) {
     split2(x[0] * down, x[1] * down, high.x, low.x);
     split2(x[2] * down, x[3] * down, high.y, low.y);
     split2(x[4] * down, x[5] * down, high.z, low.z);
     split2(x[6] * down, x[7] * down, high.w, low.w);
+}
+
+// A row of up to 256 numbers, eight to a lane and zeros behind its end: its parts, and the exponent of its unit.
+__device__ __forceinline__ int split_row(const float (&x)[8], uint4& high, uint4& low) {
+    u32 largest = 0;
+#pragma unroll
+    for (int k = 0; k < 8; ++k) largest = max(largest, size_of(x[k]));
+    largest = __reduce_max_sync(EVERY_LANE, largest);
+    const bool finite = largest < NOT_FINITE;
+    if (!finite) largest = __reduce_max_sync(EVERY_LANE, largest_size(x));
+    const int unit = unit_of(__int_as_float(static_cast<int>(largest)));
+    const float down = power_of_two(-unit);
+    if (!finite) {
+        split8(x, down, high, low);
+        return unit;
+    }
+    split2_finite(x[0] * down, x[1] * down, high.x, low.x);
+    split2_finite(x[2] * down, x[3] * down, high.y, low.y);
+    split2_finite(x[4] * down, x[5] * down, high.z, low.z);
+    split2_finite(x[6] * down, x[7] * down, high.w, low.w);
+    return unit;
 }

@@ -135,7 +135,7 @@ struct Room {
 // rows that are not there are zeros. Returns when the states of the whole warp group are there, with the units of
 // rows lane / 4 and 8 more.
 __device__ __forceinline__ float2 split_states(const Product& in, const Room& room, int warp) {
-    constexpr int TOGETHER = 8;  // loads on their way
+    constexpr int TOGETHER = 4;  // loads on their way
     const Step& step = in.sixteens.step;
     const i64 first = static_cast<i64>(blockIdx.y) * BLOCK_ROWS + warp * 16;
     const int own = lane_id() * 8;
@@ -151,9 +151,8 @@ __device__ __forceinline__ float2 split_states(const Product& in, const Room& ro
         }
 #pragma unroll
         for (int r = 0; r < TOGETHER; ++r) {
-            const int unit = unit_of(warp_max(largest_of(x[r])));
             uint4 high, low;
-            split8(x[r], power_of_two(-unit), high, low);
+            const int unit = split_row(x[r], high, low);
             const u32 row = warp * 16 + from + r;  // of the block
             const u32 place = room.left + lane_id() / 8 * BOX + row * (DEPTH * 2) + ((lane_id() ^ row) & 7) * 16;
             put_piece(place, high);

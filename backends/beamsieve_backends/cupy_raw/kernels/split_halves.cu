@@ -25,32 +25,42 @@ __global__ void __launch_bounds__(THREADS, 3) split_halves(const __grid_constant
         const float* const from = in.in[which] + row * size;
         u16* const to = in.out[which] + row * size * 3;
         const i64 low_place = which ? 2 * size : size, high_place = which ? size : 2 * size;
-        float largest = 0.0f, x[8];
         const bool vectors = size % 8 == 0 && reinterpret_cast<u64>(from) % 16 == 0;
-        for (i64 i = lane_id() * 8; vectors && i < size; i += 256) {
-            load8(from + i, x);
-            largest = fmaxf(largest, largest_of(x));
-        }
-        for (i64 i = lane_id(); !vectors && i < size; i += 32) {
-            const float y = from[i];
-            if (is_finite(y)) largest = fmaxf(largest, y < 0.0f ? -y : y);
-        }
-        const int unit = unit_of(warp_max(largest));
-        const float down = power_of_two(-unit);
-        for (i64 i = lane_id() * 8; vectors && i < size; i += 256) {
-            uint4 high, low;
-            if (size > 256) load8(from + i, x);  // else they are there still
-            split8(x, down, high, low);
+        const auto put = [&](i64 i, const uint4& high, const uint4& low) {
             *reinterpret_cast<uint4*>(to + i) = high;
             *reinterpret_cast<uint4*>(to + low_place + i) = low;
             *reinterpret_cast<uint4*>(to + high_place + i) = high;
-        }
-        for (i64 i = lane_id(); !vectors && i < size; i += 32) {
-            u16 high, low;
-            split(from[i] * down, high, low);
-            to[i] = high;
-            to[low_place + i] = low;
-            to[high_place + i] = high;
+        };
+        const i64 own = lane_id() * 8;
+        uint4 high, low;
+        float x[8] = {};
+        int unit;
+        if (vectors && size <= 256) {
+            if (own < size) load8(from + own, x);
+            unit = split_row(x, high, low);
+            if (own < size) put(own, high, low);
+        } else {
+            u32 largest = 0;
+            for (i64 i = own; vectors && i < size; i += 256) {
+                load8(from + i, x);
+                largest = max(largest, largest_size(x));
+            }
+            for (i64 i = lane_id(); !vectors && i < size; i += 32)
+                if (is_finite(from[i])) largest = max(largest, size_of(from[i]));
+            unit = unit_of(__int_as_float(static_cast<int>(__reduce_max_sync(EVERY_LANE, largest))));
+            const float down = power_of_two(-unit);
+            for (i64 i = own; vectors && i < size; i += 256) {
+                load8(from + i, x);
+                split8(x, down, high, low);
+                put(i, high, low);
+            }
+            for (i64 i = lane_id(); !vectors && i < size; i += 32) {
+                u16 half, rest;
+                split(from[i] * down, half, rest);
+                to[i] = half;
+                to[low_place + i] = rest;
+                to[high_place + i] = half;
+            }
         }
         if (lane_id() == 0) in.units[which][row] = power_of_two(unit);
     }
