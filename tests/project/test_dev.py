@@ -96,6 +96,22 @@ def test_without_a_command_it_shows_what_there_is(words):
     assert all(f"there is no command {word!r}" in done.stderr for word in words)
 
 
+def test_what_it_runs_keeps_its_bytecode_in_the_environment(dev, monkeypatch, tmp_path, capfd):
+    """Where the surroundings ask for none, too: each start of torch would compile it anew."""
+    monkeypatch.setenv("PYTHONDONTWRITEBYTECODE", "1")
+    monkeypatch.delenv("PYTHONPYCACHEPREFIX", raising=False)
+    python = Path(sys.executable)
+    monkeypatch.setattr(dev, "SCRIPTS", python.parent)
+    monkeypatch.setattr(dev, "VENV", tmp_path)
+    (tmp_path / "told.py").write_text("import sys; print(sys.pycache_prefix)")
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+
+    assert dev.run(python.name, "-c", "import told") == 0
+
+    assert capfd.readouterr().out.strip() == str(tmp_path / "bytecode")
+    assert [*tmp_path.glob("bytecode/**/told.*.pyc")]
+
+
 CTRL_C = """
 import importlib.util, pathlib, signal, sys
 signal.signal(signal.SIGINT, signal.default_int_handler)
