@@ -63,15 +63,19 @@ def set_up():
     if STAMP.is_file() and STAMP.read_text() == wanted:
         return
     say("setting up .venv (two or three minutes, this once)")
+    pip = [str(SCRIPTS / "python"), "-m", "pip", "install", "--quiet"]
+    # Bytecode is made at the first import, of what is imported: most of torch never is.
+    pip += ["--disable-pip-version-check", "--no-compile"]
     if not (SCRIPTS / "python").exists() and not (SCRIPTS / "python.exe").exists():
         made = subprocess.run([python, "-m", "venv", "--clear", str(VENV)], stdout=sys.stderr)
         if made.returncode != 0:
             say("could not make .venv; install your system's package for Python's venv module.")
             raise SystemExit(1)
+        # The one that comes with Python may look through all that an index offers for twenty
+        # seconds longer; where there is no other, it does.
+        subprocess.run([*pip, "pip>=26"], cwd=ROOT, stdout=sys.stderr)
     STAMP.unlink(missing_ok=True)
-    pip = [str(SCRIPTS / "python"), "-m", "pip", "install", "--quiet"]
-    # Bytecode is made at the first import, of what is imported: most of torch never is.
-    pip += ["--disable-pip-version-check", "--no-compile", "--constraint", "constraints.txt"]
+    pip += ["--constraint", "constraints.txt"]
     installed = subprocess.run([*pip, "--editable", ".[dev]"], cwd=ROOT, stdout=sys.stderr)
     if installed.returncode != 0:
         say("the installation failed, as pip says above; mend that and run the command again.")
