@@ -63,15 +63,19 @@ def set_up():
     if STAMP.is_file() and STAMP.read_text() == wanted:
         return
     say("setting up .venv (two or three minutes, this once)")
+    pip = [str(SCRIPTS / "python"), "-m", "pip", "install", "--quiet"]
+    # Bytecode is made at the first import, of what is imported: most of torch never is.
+    pip += ["--disable-pip-version-check", "--no-compile"]
     if not (SCRIPTS / "python").exists() and not (SCRIPTS / "python.exe").exists():
         made = subprocess.run([python, "-m", "venv", "--clear", str(VENV)], stdout=sys.stderr)
         if made.returncode != 0:
             say("could not make .venv; install your system's package for Python's venv module.")
             raise SystemExit(1)
+        # The one that comes with Python may look through all that an index offers for twenty
+        # seconds longer; where there is no other, it does.
+        subprocess.run([*pip, "pip>=26"], cwd=ROOT, stdout=sys.stderr)
     STAMP.unlink(missing_ok=True)
-    pip = [str(SCRIPTS / "python"), "-m", "pip", "install", "--quiet"]
-    # Bytecode is made at the first import, of what is imported: most of torch never is.
-    pip += ["--disable-pip-version-check", "--no-compile", "--constraint", "constraints.txt"]
+    pip += ["--constraint", "constraints.txt"]
     installed = subprocess.run([*pip, "--editable", ".[dev]"], cwd=ROOT, stdout=sys.stderr)
     if installed.returncode != 0:
         say("the installation failed, as pip says above; mend that and run the command again.")
@@ -86,6 +90,10 @@ def run(*command, **environment):
     """
     path = os.pathsep.join((str(SCRIPTS), os.environ.get("PATH", "")))
     full = dict(os.environ, PATH=path, VIRTUAL_ENV=str(VENV), **environment)
+    # Without bytecode each start of torch would take three seconds more. It lies in .venv, also
+    # for who wants none beside the sources.
+    full.setdefault("PYTHONPYCACHEPREFIX", str(VENV / "bytecode"))
+    full.pop("PYTHONDONTWRITEBYTECODE", None)
     process = subprocess.Popen([str(SCRIPTS / command[0]), *command[1:]], cwd=ROOT, env=full)
     try:
         return process.wait()

@@ -22,6 +22,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from ctypes.util import find_library
 from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 from beamsieve_conformance.records import installed_kernels
 
@@ -88,6 +89,15 @@ def instances(text: str) -> Iterator[str]:
             yield f"{name}<{', '.join(values)}>"
 
 
+class Compiled(NamedTuple):
+    """``problem`` is what the compiler says against a program, nothing where it compiles. ``code``
+    is machine code (ELF), empty for a virtual architecture; ``text`` the PTX."""
+
+    problem: str
+    code: bytes
+    text: str
+
+
 class Compiler:
     """NVRTC, loaded.
 
@@ -106,11 +116,10 @@ class Compiler:
 
     def problem(self, program: Program, architecture: str) -> str:
         """What the compiler says against ``program``; nothing when it compiles."""
-        return self.compile(program, architecture)[0]
+        return self.compile(program, architecture).problem
 
-    def compile(self, program: Program, architecture: str) -> tuple[str, bytes]:
-        """What the compiler says against ``program``, or nothing and its code: for
-        the machine (ELF) where ``architecture`` is sm_N, as PTX where it is compute_N."""
+    def compile(self, program: Program, architecture: str) -> Compiled:
+        """What the compiler makes of ``program``, or says against it."""
         nvrtc, handle = self._nvrtc, ctypes.c_void_p()
         self._check(
             nvrtc.nvrtcCreateProgram(
@@ -125,9 +134,10 @@ class Compiler:
             ]
             array = (ctypes.c_char_p * len(options))(*options)
             if nvrtc.nvrtcCompileProgram(handle, len(options), array) == 0:
-                return "", self._result(handle, "CUBIN" if architecture[:3] == "sm_" else "PTX")
+                text = self._result(handle, "PTX").partition(b"\0")[0].decode()
+                return Compiled("", self._result(handle, "CUBIN"), text)
             log = self._result(handle, "ProgramLog").partition(b"\0")[0]
-            return log.decode(errors="replace").strip(), b""
+            return Compiled(log.decode(errors="replace").strip(), b"", "")
         finally:
             nvrtc.nvrtcDestroyProgram(ctypes.byref(handle))
 

@@ -4,16 +4,14 @@
 // next fiber until all have come. Fibers and blocks run in a random order, and shared memory starts
 // as garbage, so a missing barrier or an unset word shows. What it cannot show: data races that
 // need true concurrency, and what ptxas makes of the code.
+//
+// It is compiled anew with every kernel, so it does without the parts of the library that take long to read.
 #pragma once
-#include <algorithm>
 #include <cmath>
 #include <cstdint>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
-#include <functional>
-#include <random>
-#include <vector>
 
 #define __device__
 #define __global__
@@ -31,6 +29,8 @@ struct float2 { float x, y; };
 struct float4 { float x, y, z, w; };
 static inline float2 make_float2(float x, float y) { return {x, y}; }
 static inline float4 make_float4(float x, float y, float z, float w) { return {x, y, z, w}; }
+template <class T> static inline T max(T a, T b) { return a < b ? b : a; }
+template <class T> static inline T min(T a, T b) { return b < a ? b : a; }
 static Dim3 threadIdx, blockIdx, gridDim, blockDim;
 
 // --- fibers
@@ -67,10 +67,12 @@ struct Fiber {
 };
 
 static constexpr size_t STACK = 256 << 10;
-static std::vector<Fiber> fibers;
+static constexpr unsigned MOST_FIBERS = 16 << 10;
+static Fiber fibers[MOST_FIBERS];
 static void* scheduler_stack;
 static Fiber* current;
-static std::function<void()> body;
+static void (*body)(const void*);
+static const void* given;
 
 // What the threads of one block share; the blocks of a cluster run side by side.
 struct Block {
@@ -90,7 +92,7 @@ static void yield_fiber() {
     switch_stack(&current->stack_pointer, scheduler_stack);
 }
 static void fiber_main() {
-    body();
+    body(given);
     current->done = true;
     yield_fiber();
     abort();
@@ -142,37 +144,49 @@ static void await_mail_on_host(unsigned long long* box) {
     while (*box != cluster_size) yield_fiber();
 }
 
-static void run_grid(unsigned x, unsigned y, unsigned z, unsigned threads, unsigned shared, unsigned cluster, unsigned seed, std::function<void()> kernel) {
+// 0 to count - 1 in a random order (xorshift).
+static unsigned* shuffled(unsigned count, uint64_t& random) {
+    auto* order = static_cast<unsigned*>(malloc(count * sizeof(unsigned)));
+    for (unsigned i = 0; i < count; ++i) {
+        random ^= random << 13;
+        random ^= random >> 7;
+        random ^= random << 17;
+        const unsigned from = static_cast<unsigned>((random >> 32) * (i + 1) >> 32);
+        order[i] = order[from];
+        order[from] = i;
+    }
+    return order;
+}
+
+static void run_grid(unsigned x, unsigned y, unsigned z, unsigned threads, unsigned shared, unsigned cluster, unsigned seed, void (*kernel)(const void*), const void* values) {
     if (shared > SHARED_BYTES) { fprintf(stderr, "too much shared memory: %u\n", shared); abort(); }
-    cluster = std::max(1u, cluster);
+    cluster = max(1u, cluster);
     if (cluster > MOST_CLUSTER || x % cluster) { fprintf(stderr, "no clusters of %u in %u blocks\n", cluster, x); abort(); }
-    std::mt19937 random(seed);
+    uint64_t random = seed * 0x9e3779b97f4a7c15ull + 1;
     body = kernel;
+    given = values;
     blockDim = {threads, 1, 1};
     gridDim = {x, y, z};
     cluster_size = cluster;
     cluster_arrived = 0;
     const unsigned all = threads * cluster;
-    if (fibers.size() < all) {
-        fibers.resize(all);
-        for (auto& fiber : fibers)
-            if (!fiber.stack) fiber.stack = static_cast<char*>(malloc(STACK));
-    }
+    if (all > MOST_FIBERS) { fprintf(stderr, "too many threads: %u\n", all); abort(); }
+    for (unsigned i = 0; i < all; ++i)
+        if (!fibers[i].stack) fibers[i].stack = static_cast<char*>(malloc(STACK));
     for (unsigned k = 0; k < cluster; ++k)
         if (!cluster_blocks[k].shared) cluster_blocks[k].shared = static_cast<unsigned char*>(aligned_alloc(16, SHARED_BYTES));
-    std::vector<unsigned> groups(static_cast<size_t>(x / cluster) * y * z), order(all);
-    for (unsigned i = 0; i < groups.size(); ++i) groups[i] = i;
-    for (unsigned i = 0; i < all; ++i) order[i] = i;
-    std::shuffle(groups.begin(), groups.end(), random);
-    for (const unsigned group : groups) {
-        std::shuffle(order.begin(), order.end(), random);
+    const unsigned count = x / cluster * y * z;
+    unsigned* groups = shuffled(count, random);
+    for (unsigned place = 0; place < count; ++place) {
+        const unsigned group = groups[place];
+        unsigned* order = shuffled(all, random);
         for (unsigned k = 0; k < cluster; ++k) {
             Block& one = cluster_blocks[k];
             const unsigned number = group * cluster + k;
             one.index = {number % x, number / x % y, number / x / y};
             memset(one.shared, 0xa5, SHARED_BYTES);
             one.block_arrived = 0;
-            std::fill(one.warp_arrived, one.warp_arrived + 64, 0);
+            memset(one.warp_arrived, 0, sizeof one.warp_arrived);
         }
         for (unsigned i = 0; i < all; ++i) {
             Fiber& fiber = fibers[i];
@@ -188,8 +202,8 @@ static void run_grid(unsigned x, unsigned y, unsigned z, unsigned threads, unsig
         unsigned left = all;
         unsigned long idle = 0;
         while (left > 0) {
-            for (const unsigned i : order) {
-                Fiber& fiber = fibers[i];
+            for (unsigned turn = 0; turn < all; ++turn) {
+                Fiber& fiber = fibers[order[turn]];
                 if (fiber.done) continue;
                 current = &fiber;
                 block = &cluster_blocks[fiber.block];
@@ -204,7 +218,9 @@ static void run_grid(unsigned x, unsigned y, unsigned z, unsigned threads, unsig
         for (unsigned k = 0; k < cluster; ++k)
             if (cluster_blocks[k].block_arrived) { fprintf(stderr, "some threads left before a barrier\n"); abort(); }
         if (cluster_arrived) { fprintf(stderr, "some blocks left before a barrier\n"); abort(); }
+        free(order);
     }
+    free(groups);
 }
 
 // --- the device's functions
@@ -240,10 +256,8 @@ static inline int __clz(int x) { return x == 0 ? 32 : __builtin_clz(static_cast<
 static inline int __ffs(int x) { return __builtin_ffs(x); }
 static inline int __ffsll(long long x) { return __builtin_ffsll(x); }
 static inline unsigned atomicAdd(unsigned* to, unsigned x) { const unsigned old = *to; *to += x; return old; }
-static inline unsigned atomicMax(unsigned* to, unsigned x) { const unsigned old = *to; *to = std::max(old, x); return old; }
+static inline unsigned atomicMax(unsigned* to, unsigned x) { const unsigned old = *to; *to = max(old, x); return old; }
 static inline unsigned atomicInc(unsigned* to, unsigned limit) { const unsigned old = *to; *to = old >= limit ? 0 : old + 1; return old; }
-using std::max;
-using std::min;
 
 template <class T> static inline T exchange_lane(T mine, int from) {
     const unsigned warp = threadIdx.x / 32, lane = threadIdx.x % 32;
@@ -262,7 +276,7 @@ template <class T> static inline T __shfl_up_sync(unsigned, T x, int by) {
     const int lane = threadIdx.x % 32;
     return exchange_lane(x, lane >= by ? lane - by : lane);
 }
-static inline unsigned gather(uint64_t mine, const std::function<bool(uint64_t)>& is) {
+template <class Is> static inline unsigned gather(uint64_t mine, Is is) {
     const unsigned warp = threadIdx.x / 32, lane = threadIdx.x % 32;
     block->exchange[warp][lane] = mine;
     warp_barrier();
@@ -281,6 +295,6 @@ static inline unsigned __reduce_add_sync(unsigned, unsigned x) {
 }
 static inline unsigned __reduce_max_sync(unsigned, unsigned x) {
     unsigned largest = 0;
-    gather(x, [&](uint64_t v) { largest = std::max(largest, static_cast<unsigned>(v)); return false; });
+    gather(x, [&](uint64_t v) { largest = max(largest, static_cast<unsigned>(v)); return false; });
     return largest;
 }

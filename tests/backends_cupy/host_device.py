@@ -31,7 +31,7 @@ from beamsieve_backends.cupy_raw.backend import CupyBackend
 HERE = Path(__file__).parent
 COMPILER = shutil.which("g++")
 FLAGS = (
-    *("-std=c++20", "-O1", "-g", "-shared", "-fPIC", "-Wno-unknown-pragmas"),
+    *("-std=c++20", "-O1", "-shared", "-fPIC", "-Wno-unknown-pragmas"),
     *("-ffp-contract=off", "-fno-strict-aliasing"),
 )
 ARGUMENTS = {
@@ -140,10 +140,9 @@ class HostDevice:
             entry = (
                 f'extern "C" void entry(const void* arguments, unsigned x, unsigned y, unsigned z,'
                 f" unsigned shared, unsigned cluster, unsigned seed) {{\n"
-                f"    const auto& values =\n"
-                f"        *static_cast<const {ARGUMENTS.get(name, 'Step')}*>(arguments);\n"
-                f"    run_grid(x, y, z, THREADS, shared, cluster, seed,\n"
-                f"        [&] {{ {instance}(values); }});\n"
+                f"    run_grid(x, y, z, THREADS, shared, cluster, seed, [](const void* values) {{\n"
+                f"        {instance}(*static_cast<const {ARGUMENTS.get(name, 'Step')}*>(values));\n"
+                f"    }}, arguments);\n"
                 f"}}\n"
             )
             source = sources.source_of(name).replace(DYNAMIC, "")

@@ -54,23 +54,31 @@ def test_a_new_enough_python_is_taken_as_it_is(dev):
     assert dev.find_python() == sys.executable
 
 
-def test_the_set_up_is_done_once_until_what_it_depends_on_changes(dev, monkeypatch, tmp_path):
+@pytest.fixture
+def calls(dev, monkeypatch, tmp_path) -> list[list[str]]:
+    """What a set-up in ``tmp_path`` would run; asked for a newer pip, it fails."""
     for name in ("pyproject.toml", "constraints.txt", "dev.py"):
         (tmp_path / name).write_text(name)
     venv = tmp_path / ".venv"
     (venv / "bin").mkdir(parents=True)
-    (venv / "bin" / "python").touch()
     calls: list[list[str]] = []
 
     def call(command: list[str], **options: object) -> subprocess.CompletedProcess[str]:
         calls.append(command)
-        return subprocess.CompletedProcess(command, 0)
+        return subprocess.CompletedProcess(command, int("pip>=26" in command))
 
     monkeypatch.setattr(dev, "ROOT", tmp_path)
     monkeypatch.setattr(dev, "VENV", venv)
     monkeypatch.setattr(dev, "SCRIPTS", venv / "bin")
     monkeypatch.setattr(dev, "STAMP", venv / "stamp")
     monkeypatch.setattr(dev.subprocess, "run", call)
+    return calls
+
+
+def test_the_set_up_is_done_once_until_what_it_depends_on_changes(
+    dev, calls, monkeypatch, tmp_path
+):
+    (dev.SCRIPTS / "python").touch()
 
     dev.set_up()
     dev.set_up()
@@ -86,6 +94,15 @@ def test_the_set_up_is_done_once_until_what_it_depends_on_changes(dev, monkeypat
     assert len(calls) == 2
 
 
+def test_a_new_environment_does_without_a_newer_pip_where_there_is_none(dev, calls):
+    dev.set_up()
+    venv, newer, packages = calls
+    assert venv[1:3] == ["-m", "venv"]
+    assert newer[-1] == "pip>=26"
+    assert packages[-1] == ".[dev]"
+    assert dev.STAMP.is_file()
+
+
 @pytest.mark.parametrize("words", [[], ["dance"]])
 def test_without_a_command_it_shows_what_there_is(words):
     done = subprocess.run(
@@ -94,6 +111,22 @@ def test_without_a_command_it_shows_what_there_is(words):
     assert done.returncode == 2
     assert "python3 dev.py demo" in done.stdout
     assert all(f"there is no command {word!r}" in done.stderr for word in words)
+
+
+def test_what_it_runs_keeps_its_bytecode_in_the_environment(dev, monkeypatch, tmp_path, capfd):
+    """Where the surroundings ask for none, too: each start of torch would compile it anew."""
+    monkeypatch.setenv("PYTHONDONTWRITEBYTECODE", "1")
+    monkeypatch.delenv("PYTHONPYCACHEPREFIX", raising=False)
+    python = Path(sys.executable)
+    monkeypatch.setattr(dev, "SCRIPTS", python.parent)
+    monkeypatch.setattr(dev, "VENV", tmp_path)
+    (tmp_path / "told.py").write_text("import sys; print(sys.pycache_prefix)")
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+
+    assert dev.run(python.name, "-c", "import told") == 0
+
+    assert capfd.readouterr().out.strip() == str(tmp_path / "bytecode")
+    assert [*tmp_path.glob("bytecode/**/told.*.pyc")]
 
 
 CTRL_C = """
