@@ -6,6 +6,7 @@ from typing import Any
 
 import torch
 
+from beamsieve_backends.triton_slots.by_units import FEW_UNITS
 from beamsieve_backends.triton_slots.call import Call, NewBeams
 from beamsieve_backends.triton_slots.launch import INTERPRETED, cdiv, launch, power_of_two
 from beamsieve_backends.triton_slots.rows import link_rows, score_rows
@@ -153,13 +154,18 @@ def _finish(
     finish = TUNING["finish"]
     others = finish["ranked"] * shape["warps"] // finish["warps"] // own
     units = call.empty(2, B, M + units_capacity, dtype=torch.int32)
-    room = capacity + W + call.slack
+    programs = cdiv(ranked, own)
+    # Each program's part of it: twice what its candidates are at most, and those of its units.
+    room = max(
+        capacity + W + call.slack,
+        2 * programs * (W + W // 2 + call.slack + int(FEW_UNITS) * FURTHER),
+    )
     launch(
-        finish_slots, (B, cdiv(ranked, own)), call.beams.scores, *scored, *units,
+        finish_slots, (B, programs), call.beams.scores, *scored, *units,
         call.empty(B, room, dtype=torch.int64),
         call.empty(B, room) if call.has_nudge else call.beams.scores,
         call.empty(B, room, dtype=torch.int32), *call.writing(by_slot=True), call.slack, capacity,
-        units_capacity, call.has_bonus, call.has_nudge, int(has_normalizers),
+        units_capacity, room, call.has_bonus, call.has_nudge, int(has_normalizers),
         SLOTS=call.table.slots, FURTHER=FURTHER, BEAM_BLOCK=128 if M <= 128 else 512, CHUNK=chunk,
         DIRECT=direct, OWN=own, OTHERS=others, T_UP=max(8, power_of_two(call.t)), **shape,
     )  # fmt: skip
