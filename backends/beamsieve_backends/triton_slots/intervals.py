@@ -55,7 +55,7 @@ def _cut(low, high, at_low, at_high, at, border, found, wanted, is_open):
 @triton.jit
 def interval_of(keys, tau, kept, number, parts, most):
     """The ``number``-th of ``parts`` intervals of those int32 ``keys`` (fewer than 2**15) that
-    reach ``tau``, which are ``kept``: about as many in each, and no more than ``most`` if it can be.
+    reach ``tau``, which are ``kept``: about as many in each, no more than ``most`` if it can be.
 
     Returns ``(lower, upper)``: its keys reach ``lower``, but not ``upper``. Every value from
     ``tau`` on lies in one interval; the first has the largest. Where many keys are equal, intervals
@@ -76,8 +76,8 @@ def interval_of(keys, tau, kept, number, parts, most):
     open2 = _is_open(low2, high2, inside, for_lower, slack)
     turn = 0
     while open1 | open2:
-        # Lines soon meet what is spread evenly; halves end whatever the keys are.
-        halve = turn % 4 == 3
+        # Lines soon meet what is spread evenly; halves come to an end whatever the keys are.
+        halve = turn > 2
         turn += 1
         guess1 = _guess(low1, high1, at_low1, at_high1, for_upper, halve)
         guess2 = _guess(low2, high2, at_low2, at_high2, for_lower, halve)

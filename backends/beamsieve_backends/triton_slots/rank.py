@@ -182,8 +182,7 @@ def rank_and_write(
         keys: packed candidates, of which this program places ``begin : begin + OWN`` and what
             follows in steps of ``stride``; scores, where they are not the keys; slots, if BY_SLOT.
         before: how many better ones the request has beside these n.
-        pads: whether this program writes the padding. It has ranked some of the n then, or there
-            are none, and no worse ones are beside them.
+        pads: whether this program writes the padding, too; no worse ones are beside the n then.
         beams: rows, finished and history of all requests; history int32 [B, M, T - 1].
         BY_SLOT: a child's row follows from its slot and ``units``: first_entry int64 [B, M],
             unit_starts int32 [B, M + 1], and the slots of a beam's own and of its further units.
@@ -216,8 +215,9 @@ def rank_and_write(
         )  # fmt: skip
         rank, alive = _ranked(keys, n, mine, OWN, OTHERS)
         _write_beams(
-            before + rank, live, key, score, parent, token, entry, ends, done, past, b, out, W, T, T_UP
-        )
+            before + rank, live, key, score, parent, token, entry, ends, done, past, b, out, W, T,
+            T_UP,
+        )  # fmt: skip
     if pads:
         _write_padding(before + alive, b, out, W, T, T_UP, OWN)
 
@@ -254,5 +254,6 @@ def write_best(
     rank_and_write(
         keys + b * CAPACITY, scores + b * CAPACITY, None, tl.load(count + b), 1, b,
         tl.program_id(1) * OWN, tl.num_programs(1) * OWN, 0, tl.program_id(1) == 0,
-        (rows, finished, history), table, following, None, out, M, V, W, T, last, ragged, False, T_UP, OWN, OTHERS,
+        (rows, finished, history), table, following, None, out, M, V, W, T, last, ragged, False,
+        T_UP, OWN, OTHERS,
     )  # fmt: skip

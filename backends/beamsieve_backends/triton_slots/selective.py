@@ -155,11 +155,13 @@ def _finish(
     others = finish["ranked"] * shape["warps"] // finish["warps"] // own
     units = call.empty(2, B, M + units_capacity, dtype=torch.int32)
     programs = cdiv(ranked, own)
-    # Each program's part of it: twice what its candidates are at most, and those of its units.
-    room = max(
-        capacity + W + call.slack,
-        2 * programs * (W + W // 2 + call.slack + int(FEW_UNITS) * FURTHER),
-    )
+    # Smaller shares are ranked among all others sooner than the borders of intervals are found.
+    intervals = own >= finish["interval"]
+    room = capacity + W + call.slack
+    if intervals:
+        # Each program's part of it: twice the most candidates, those of units among them.
+        most = W + W // 2 + call.slack + int(FEW_UNITS) * FURTHER
+        room = max(room, 2 * programs * most)
     launch(
         finish_slots, (B, programs), call.beams.scores, *scored, *units,
         call.empty(B, room, dtype=torch.int64),
@@ -167,7 +169,8 @@ def _finish(
         call.empty(B, room, dtype=torch.int32), *call.writing(by_slot=True), call.slack, capacity,
         units_capacity, room, call.has_bonus, call.has_nudge, int(has_normalizers),
         SLOTS=call.table.slots, FURTHER=FURTHER, BEAM_BLOCK=128 if M <= 128 else 512, CHUNK=chunk,
-        DIRECT=direct, OWN=own, OTHERS=others, T_UP=max(8, power_of_two(call.t)), **shape,
+        DIRECT=direct, INTERVALS=intervals, OWN=own, OTHERS=others,
+        T_UP=max(8, power_of_two(call.t)), **shape,
     )  # fmt: skip
 
 

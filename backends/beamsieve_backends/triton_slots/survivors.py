@@ -43,8 +43,8 @@ def finish_slots(
     M, V, W, T, last, ragged, SLACK, CAPACITY, UNIT_CAPACITY, ROOM, has_bonus, has_nudge,
     has_normalizers,
     SLOTS: tl.constexpr, FURTHER: tl.constexpr, BEAM_BLOCK: tl.constexpr, CHUNK: tl.constexpr,
-    DIRECT: tl.constexpr, T_UP: tl.constexpr, OWN: tl.constexpr, OTHERS: tl.constexpr,
-    PDL: tl.constexpr,
+    DIRECT: tl.constexpr, INTERVALS: tl.constexpr, T_UP: tl.constexpr, OWN: tl.constexpr,
+    OTHERS: tl.constexpr, PDL: tl.constexpr,
 ):  # fmt: skip
     """The W best of what ``score_slots`` wrote, as beams.
 
@@ -55,6 +55,7 @@ def finish_slots(
         candidates: int64, candidate_scores: float32, candidate_slots: int32, all workspace
             [B, ROOM], at least CAPACITY + W + SLACK.
         DIRECT: slots are few, so all of them are ranked, without a threshold before.
+        INTERVALS: a program's candidates are those of an interval, where these are known to be few.
     """
     if PDL:
         tl.extra.cuda.gdc_wait()
@@ -124,7 +125,8 @@ def finish_slots(
             kept, listed = both & 0xFFFF, both >> 16
             upper = tl.full((), ABOVE_ALL, tl.int32)
             split = (
-                (kept + listed <= W + W // 2 + SLACK)
+                INTERVALS
+                & (kept + listed <= W + W // 2 + SLACK)
                 & (listed <= FEW_UNITS)
                 & (kept + listed * FURTHER <= part // 2)
             )

@@ -43,7 +43,7 @@ TUNING: dict[str, dict[str, Any]] = {
         "few": {"narrow": 64, "wide": 128},
         "many": {"small": 64, "narrow": 128, "wide": 128},
     },
-    "finish": {"direct": True, "ranked": 4096, "warps": 8, "held_by_warp": 512},
+    "finish": {"direct": True, "ranked": 4096, "warps": 8, "held_by_warp": 512, "interval": 128},
     "rows": {"shared": 1, "units": 4},
     "survivors": {
         "chunks": (512, 2048, 4096),
