@@ -66,7 +66,8 @@ def selective(call: Call) -> NewBeams:
 
 WIDE_ROW = 32 * FURTHER
 """Where a row has so many tokens, requests that meet it decide how long finishing takes: so many
-warps as there are for units, and each program on a processor of its own."""
+warps as there are for units, and each program on a processor of its own. Scoring takes a unit of
+such a row for more requests at once, as its head rows are most of what it reads."""
 PRODUCT = ("EVEN", "BLOCK_K", "PART", "MATRIX", "UPCAST", "registers")
 
 
@@ -115,6 +116,8 @@ def _score_beams(
     of_first = cdiv(M * slots, FURTHER)
     # A wide row may come at any time, and its units are dealt to all programs of this kind.
     most = table.most_units(M, call.beams.distinct)
+    if table.widest >= WIDE_ROW and shape["together"] < B:
+        shape |= TUNING["slots_of_wide_rows"]
     spread = cdiv(shape["programs"] * PROCESSORS, B)
     up = beams_up(M)
     launch(
@@ -128,7 +131,8 @@ def _score_beams(
         unit_beam, *found, M, call.V, call.D, capacity, units_capacity, of_first,
         *_arguments_of(call), call.over_kept, BATCH_UP=coarse(B, 32),
         BEAM_BLOCK=128 if M <= 128 else 512, DENSE=table.dense, SLOTS=slots,
-        HAS_LOGITS=call.has_logits, TARGETED=call.targeting is not None, warps=1, stages=1,
+        HAS_LOGITS=call.has_logits, TARGETED=call.targeting is not None,
+        TOGETHER=shape["together"], warps=1, stages=1,
         **{name: shape[name] for name in PRODUCT},
     )  # fmt: skip
 

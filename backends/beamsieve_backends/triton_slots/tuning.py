@@ -27,10 +27,12 @@ TOGETHER = 2
 TUNING: dict[str, dict[str, Any]] = {
     "slots": {
         "programs": 16,
+        "together": 8,
         "BLOCK_K": 256,
         "PART": 64,
         "registers": 128,
     },
+    "slots_of_wide_rows": {"programs": 8, "together": 16, "registers": 128},
     "statistics_16": {"BLOCK_M": 16, "BLOCK_K": 64, "warps": 4, "stages": 3},
     "statistics_64": {"BLOCK_M": 64, "BLOCK_K": 64, "warps": 4, "stages": 3},
     "statistics_128": {"BLOCK_M": 128, "BLOCK_K": 64, "warps": 8, "stages": 3, "registers": 128},
