@@ -2,7 +2,7 @@
 
     python -m beamsieve_bench.gpu_stage --out DIRECTORY [--parts cells,sweep,hub,naive]
         [--cells Z1,Z2,Z3] [--batches 1,8,32] [--beams 128,512] [--dtypes bfloat16,float32]
-        [--alone] [--profile] [--tables DIRECTORY] [--check]
+        [--alone] [--profile] [--tables DIRECTORY] [--plain-heads] [--check]
 
 Every cell (catalog, batch, beams, dtype) passes the gate in ``gpu_check`` before it is timed; a
 cell that fails is reported as failed and not timed, and no cell at all is an error. Three times are
@@ -13,7 +13,9 @@ baseline's own unconstrained measurement, as a sum, on the same device in the sa
 
 ``--parts`` names what is measured: these cells, a sweep over the codebook's size, a table with a
 hub row, and selective projection done naively. ``--profile`` adds the microseconds of every kernel.
-``--tables`` keeps the catalogs' tables in a directory, and takes them from there the next time.
+Heads are prepared (``Engine.prepare_head``), as those of a model that serves are, unless
+``--plain-heads`` says no. ``--tables`` keeps the catalogs' tables in a directory, and takes them
+from there the next time.
 ``--check`` passes everything through its gate and times nothing; it also leaves every kernel
 compiled, so that catalogs may be prepared side by side before they are measured one by one.
 """
@@ -23,6 +25,7 @@ from __future__ import annotations
 import argparse
 import json
 import multiprocessing
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -31,6 +34,7 @@ import torch
 
 from beamsieve.index.tables import StepTable
 from beamsieve.interface import Projection, StepInputs
+from beamsieve_backends.triton_slots.full import head_parts
 from beamsieve_backends.triton_slots.step import NewBeams, StepArrays, run_step
 from beamsieve_backends.triton_slots.tables import DeviceTables, load_table
 from beamsieve_bench.catalogs import WORKLOADS
@@ -45,11 +49,14 @@ PARTS = ("cells", "sweep", "hub", "naive")
 
 
 class Stage:
-    """A catalog's tables on a device, and searches over them."""
+    """A catalog's tables on a device, and searches over them, with heads prepared or plain."""
 
-    def __init__(self, tables: tuple[StepTable, ...], device: torch.device) -> None:
+    def __init__(
+        self, tables: tuple[StepTable, ...], device: torch.device, prepares: bool = True
+    ) -> None:
         self.host = tables
         self.device = device
+        self.prepares = prepares
         self.tables = DeviceTables(
             tuple(load_table(table, None, device) for table in tables), ragged=False
         )
@@ -58,17 +65,26 @@ class Stage:
 
     def cases(self, batch: int, beams: int, dtype: torch.dtype) -> list[StepCase]:
         """Random inputs for every step."""
-        return [
+        cases = [
             step_case(table.rows, table.step, batch, beams, table.vocabulary, dtype, self.device)
             for table in self.host
         ]
+        if not self.prepares:
+            return cases
+        return [replace(case, prepared=head_parts(case.head)) for case in cases]
 
     def step(self, case: StepCase, width: int, distinct: bool = False) -> NewBeams:
         """One step over the catalog's normalizer. Rows are drawn with repetition, so the beams are
         mostly not ``distinct``."""
         arrays = StepArrays(case.scores, case.rows, case.finished, case.tokens, distinct)
         projection = self.plan.get(case.step)
-        inputs = StepInputs(width, hidden=case.hidden, head=case.head, projection=projection)
+        inputs = StepInputs(
+            width,
+            hidden=case.hidden,
+            head=case.head,
+            projection=projection,
+            prepared=case.prepared,
+        )
         return run_step(self.tables, arrays, case.step, inputs, "catalog")
 
     def planned(self, cases: list[StepCase], width: int, timed: bool = True) -> None:
@@ -146,6 +162,7 @@ def main() -> None:
     parser.add_argument("--profile", action="store_true", help="times of single kernels too")
     parser.add_argument("--alone", action="store_true", help="no unconstrained decode beside cells")
     parser.add_argument("--tables", type=Path, help="where tables are kept between runs")
+    parser.add_argument("--plain-heads", action="store_true", help="heads that are not prepared")
     parser.add_argument("--check", action="store_true", help="only the gates")
     options = parser.parse_args()
     parts, dtypes = options.parts.split(","), options.dtypes.split(",")
@@ -186,7 +203,7 @@ def main() -> None:
                 for row in gpu_extras.naive_selective(stage, timed):
                     report({"catalog": name, **row})
         for name, tables in zip(names, _built(names, options.tables), strict=True):
-            stage = Stage(tables, device)
+            stage = Stage(tables, device, not options.plain_heads)
             for dtype in dtypes:
                 for batch in map(int, options.batches.split(",")):
                     for beams in map(int, options.beams.split(",")):

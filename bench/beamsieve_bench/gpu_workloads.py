@@ -6,6 +6,7 @@ import pickle
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
@@ -31,6 +32,8 @@ class StepCase:
     tokens: torch.Tensor
     hidden: torch.Tensor
     head: torch.Tensor
+    prepared: Any = None
+    """What the backend made of the head, where it did so ahead."""
 
 
 def step_tables(sids: NDArray[np.int32], codebooks: Sequence[int]) -> tuple[StepTable, ...]:

@@ -1,21 +1,24 @@
 """Steps and selection of the CuPy backend on a GPU, as CUDA-graph replays.
 
     python -m beamsieve_bench.gtm_stage [--workloads Z1,Z2,Z3] [--peers FILE.jsonl] [--json FILE]
-        [--tables DIRECTORY]
+        [--tables DIRECTORY] [--plain-heads]
 
 Every step of every cell is measured alone, with beams that stand on rows drawn uniformly, by the
 full, the selective and the fused projection, where each is worth it; the fastest counts, by the
 clock that ``warm_up`` goes by. ``sum_ms`` adds the steps' own graphs up, as ``--peers`` figures are
 made; ``whole_ms`` is one graph that holds all steps. A step is timed only after its result has been
-compared with float64 arithmetic on the device. ``--tables`` keeps the catalogs' tables in a
-directory, and takes them from there the next time.
+compared with float64 arithmetic on the device. Heads are prepared (``Engine.prepare_head``), as
+those of a model that serves are, unless ``--plain-heads`` says no. ``--tables`` keeps the catalogs'
+tables in a directory, and takes them from there the next time.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import statistics
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
@@ -107,7 +110,7 @@ def projections(table: StepTable, step: int) -> Sequence[Projection]:
 
 
 def cell(
-    backend: Any, index: Any, tables: Any, batch: int, beams: int, dtype: str
+    backend: Any, index: Any, tables: Any, batch: int, beams: int, dtype: str, prepares: bool
 ) -> dict[str, Any]:
     """One cell: every step's faster projection, their sum, and all of them in one graph."""
     steps, works, worst = [], [], 0.0
@@ -119,17 +122,19 @@ def cell(
         hidden = backend.asarray(case.hidden, what="hidden")
         head = backend.asarray(case.head, what="head")
         timed = []
-        plain = StepInputs(beams, hidden=hidden, head=head)
+        prepared = backend.prepare_head(head) if prepares else None
+        plain = StepInputs(beams, hidden=hidden, head=head, prepared=prepared)
         possible = backend.projections_for(before, plain, "catalog")
         fused: tuple[Projection, ...] = ("fused",) if "fused" in possible else ()
         for projection in (*projections(table, step), *fused):
-            inputs = StepInputs(beams, hidden=hidden, head=head, projection=projection)
+            inputs = replace(plain, projection=projection)
             after = backend.step(before, inputs, "catalog")
             result = tuple(from_dlpack(getattr(after, name)) for name in OUTCOME)
             assert len(result) == 5
             worst = max(worst, check_step(table, case, beams, result, TOLERANCE, requests=2))
             work = partial(_keep, [], partial(backend.step, before, inputs, "catalog"))
-            timed.append((backend.seconds(work), projection, work))
+            taken = statistics.median(backend.seconds(work) for _ in range(5))
+            timed.append((taken, projection, work))
         _, projection, work = min(timed, key=lambda one: one[0])
         steps.append((replay_ms(captured(work), 30, 5), projection))
         works.append(work)
@@ -156,12 +161,17 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--peers", help="JSON lines with static_ms and unconstrained_ms per cell")
     parser.add_argument("--json", help="where to write everything, too")
     parser.add_argument("--tables", type=Path, help="where tables are kept between runs")
+    parser.add_argument("--plain-heads", action="store_true", help="heads that are not prepared")
     given = parser.parse_args(arguments)
     from beamsieve_backends.cupy_raw import CupyBackend
 
     backend = CupyBackend()
     peers = read_peers(given.peers)
-    everything: dict[str, Any] = {"device": backend.device_name, "top_k": top_k(backend)}
+    everything: dict[str, Any] = {
+        "device": backend.device_name,
+        "prepared_heads": not given.plain_heads,
+        "top_k": top_k(backend),
+    }
     print(json.dumps(everything), flush=True)
     everything["cells"] = []
     for name in given.workloads.split(","):
@@ -172,7 +182,8 @@ def main(arguments: list[str] | None = None) -> int:
         for batch in (1, 8, 32):
             for beams in (128, 512):
                 for dtype in DTYPES:
-                    found = {"workload": name, **cell(backend, index, loaded, batch, beams, dtype)}
+                    shape = (batch, beams, dtype, not given.plain_heads)
+                    found = {"workload": name, **cell(backend, index, loaded, *shape)}
                     found |= peers.get((workload.vocabulary, batch, beams, dtype), {})
                     everything["cells"].append(found)
                     print(json.dumps(found), flush=True)

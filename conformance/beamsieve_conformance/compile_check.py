@@ -109,7 +109,8 @@ class Compiler:
         return self.compile(program, architecture)[0]
 
     def compile(self, program: Program, architecture: str) -> tuple[str, bytes]:
-        """What the compiler says against ``program``, or nothing and its machine code (ELF)."""
+        """What the compiler says against ``program``, or nothing and its code: for
+        the machine (ELF) where ``architecture`` is sm_N, as PTX where it is compute_N."""
         nvrtc, handle = self._nvrtc, ctypes.c_void_p()
         self._check(
             nvrtc.nvrtcCreateProgram(
@@ -124,7 +125,7 @@ class Compiler:
             ]
             array = (ctypes.c_char_p * len(options))(*options)
             if nvrtc.nvrtcCompileProgram(handle, len(options), array) == 0:
-                return "", self._result(handle, "CUBIN")
+                return "", self._result(handle, "CUBIN" if architecture[:3] == "sm_" else "PTX")
             log = self._result(handle, "ProgramLog").partition(b"\0")[0]
             return log.decode(errors="replace").strip(), b""
         finally:

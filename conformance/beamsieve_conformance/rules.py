@@ -182,6 +182,12 @@ RULES = {
         BEAMS,
         "def begin",
     ),
+    "test_prepared_heads": Rule(
+        "a prepared head is not the head",
+        "A step gives the same beams with it as without.",
+        INTERFACE,
+        "def prepare_head",
+    ),
     "test_properties": Rule(
         "a random search is wrong",
         "A search takes a step for every level; its width may differ from step to step.",

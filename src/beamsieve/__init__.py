@@ -22,7 +22,7 @@ if TYPE_CHECKING:
         RequestError,
     )
     from beamsieve.index import Index
-    from beamsieve.interface import Beams, Candidates, Capabilities
+    from beamsieve.interface import Beams, Candidates, Capabilities, PreparedHead
     from beamsieve.plan import Plan
     from beamsieve.registry import list_backends
     from beamsieve.results import Hit, RequestHits
@@ -44,6 +44,7 @@ __all__ = [
     "IndexFileError",
     "InputError",
     "Plan",
+    "PreparedHead",
     "RequestError",
     "RequestHits",
     "UnreachableItemWarning",
@@ -68,6 +69,7 @@ _HOME = {
     "IndexFileError": "errors",
     "InputError": "errors",
     "Plan": "plan",
+    "PreparedHead": "interface",
     "RequestError": "errors",
     "RequestHits": "results",
     "UnreachableItemWarning": "targeting",

@@ -119,6 +119,7 @@ class StepInputs:
         bonus: float32 [B, M, V] or None: joins the score and is carried on.
         nudge: float32 [B, M, V] or None: counts in this step's choice alone.
         projection: which one where a plan says so; None leaves it to the backend.
+        prepared: what ``Backend.prepare_head`` made of ``head``, where it was prepared.
     """
 
     width: int
@@ -129,6 +130,22 @@ class StepInputs:
     bonus: Array | None = None
     nudge: Array | None = None
     projection: Projection | None = None
+    prepared: Any = None
+
+
+@dataclass(frozen=True, eq=False)
+class PreparedHead:
+    """A head whose numbers stay what they are, and what a backend has made of it for its steps.
+
+    Attributes:
+        head: [V, d], on the backend's device.
+        backend: who prepared it: no other can use it.
+        made: the backend's own; None where it needs no more than the head.
+    """
+
+    head: Array
+    backend: Any = field(repr=False)
+    made: Any = field(default=None, repr=False)
 
 
 @dataclass(frozen=True)

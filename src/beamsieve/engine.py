@@ -8,7 +8,7 @@ from typing import Any
 
 from beamsieve import checks
 from beamsieve.errors import BackendError, InputError
-from beamsieve.interface import Beams, Candidates
+from beamsieve.interface import Beams, Candidates, PreparedHead
 from beamsieve.opening import opened
 from beamsieve.plan import Plan, planned
 from beamsieve.results import RequestHits, hits_of_beams
@@ -84,7 +84,7 @@ class Engine(Served):
             beams: from ``begin`` or the step before.
             width: how many beams to keep per request.
             hidden: [B, M, d], with ``head``.
-            head: [V, d], in the dtype of ``hidden``.
+            head: [V, d], in the dtype of ``hidden``; or what ``prepare_head`` made of it.
             bias: [V].
             logits: [B, M, V], in place of hidden and head.
             bonus: float32 [B, M, V]; joins the score and is carried on.
@@ -211,6 +211,25 @@ class Engine(Served):
         bias = said[2] if len(said) == 3 else None
         return self.step(beams, width, hidden=said[0], head=said[1], bias=bias)
 
+    def prepare_head(self, head: Any) -> PreparedHead:
+        """Do once what every step would do with a head whose numbers do not change.
+
+        A step takes the result as its ``head``, and so do ``score`` and ``warm_up``; the beams are
+        the same. On a GPU a float32 head is multiplied as two float16 parts of each number, which a
+        step has to make of a head that it is given plain. Where there is nothing to make, the
+        result holds the head alone.
+
+        Args:
+            head: [V, d], on the engine's device. It is kept, and must not be written to as long as
+                the result is in use; after that, prepare it again.
+
+        Raises:
+            InputError: a wrong shape, dtype or device.
+            BackendError: a stream is being captured, or the device has no memory left.
+        """
+        array = checks.any_head(self._backend, head)
+        return PreparedHead(array, self._backend, self._backend.prepare_head(array))
+
     def results(self, beams: Beams, k: int = 10) -> list[RequestHits]:
         """Each request's ``k`` best items, or as many as there are.
 
@@ -243,7 +262,8 @@ class Engine(Served):
             batch: the number of requests to measure with.
             widths: one per level that the prefix leaves.
             head: [V, d], or one such per level that the prefix leaves, as a list or in one array
-                [L, V, d]: the output embeddings, on the engine's device.
+                [L, V, d]: the output embeddings, on the engine's device. Give them prepared where
+                searches do.
             prefix: as in ``begin``.
             repeats: how often each step is timed; the medians decide.
 

@@ -25,6 +25,7 @@ from beamsieve.beams import (
     Array,
     Beams,
     Candidates,
+    PreparedHead,
     Projection,
     RequestFilters,
     Search,
@@ -36,7 +37,7 @@ if TYPE_CHECKING:
     from beamsieve.index import Index
 
 __all__ = ["Array", "Backend", "Beams", "Candidates", "Capabilities", "Captured", "Normalize"]
-__all__ += ["Projection", "RequestFilters", "Search", "StepInputs"]
+__all__ += ["PreparedHead", "Projection", "RequestFilters", "Search", "StepInputs"]
 
 Normalize = Literal["all", "catalog", "eligible"]
 
@@ -178,6 +179,20 @@ class Backend(ABC):
     @abstractmethod
     def to_host(self, array: Array) -> NDArray[Any]:
         """The array as NumPy, complete."""
+
+    def prepare_head(self, head: Array) -> Any:
+        """What each step would make of this head anew, made once; None where that is nothing.
+
+        Args:
+            head: [V, d] of a dtype that the backend takes, as ``asarray`` returns it. Its numbers
+                do not change any more.
+
+        Returns:
+            what ``StepInputs.prepared`` will be where a step takes this head. It is complete: steps
+            on other streams and threads may use it at once. A step gives the same beams with it as
+            without.
+        """
+        return None
 
     def synchronize(self) -> None:  # noqa: B027 - nothing to wait for on a host
         """Wait for the device (for timing only)."""

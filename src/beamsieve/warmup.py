@@ -46,7 +46,7 @@ def measured_plan(
         picks = chooser.integers(0, table.shape[0], batch * beams.width)
         dtype, size = checks.dtype_name(table), int(table.shape[-1])
         hidden = table[picks.tolist()].reshape(batch, beams.width, size)
-        inputs = checks.step_inputs(backend, beams, width, hidden, table, None, None, None, None)
+        inputs = checks.step_inputs(backend, beams, width, hidden, given, None, None, None, None)
         timed = _timed(backend, normalize, beams, inputs, repeats)
         steps.append(min(timed, key=lambda projection: timed[projection]))
         timings.append({str(name): seconds * 1e3 for name, seconds in timed.items()})

@@ -6,6 +6,8 @@ another's, for the rest: ``python -m beamsieve_conformance.compile_check`` goes 
 
 from __future__ import annotations
 
+import re
+
 import pytest
 from machine_code import stack_bytes
 
@@ -40,6 +42,7 @@ SHARED = (
     "pooled.cuh",
     "pieces.cuh",
     "sixteens.cuh",
+    "halves.cuh",
     "tile_sums.cuh",
     "wgmma.cuh",
 )
@@ -48,6 +51,7 @@ PROGRAMS = programs(
     {"cupy": (KERNELS, (*SHARED, *sorted(path.name for path in KERNELS.glob("*.cu"))))}
 )
 
+AS_TEXT = "compute_100"
 MEASURED, STACK_BYTES = "sm_90", 160
 """No kernel uses more local memory than a few spilled registers, where speed is measured."""
 
@@ -75,6 +79,20 @@ def test_it_compiles(program: Program, architecture: str) -> None:
         stacks = stack_bytes(code)
         assert len(stacks) == len(program.kernels)
         assert max(stacks.values()) <= STACK_BYTES, stacks
+    if architecture == AS_TEXT:
+        assert_waits_first(code.decode(), len(program.kernels))
+
+
+def assert_waits_first(text: str, kernels: int) -> None:
+    """Kernels begin while the one ahead of them runs: none may touch device memory before it has
+    waited for that one, and none may forget to."""
+    entries = re.findall(r"\.entry [^{]*\{(.*?)\n\}", text, re.DOTALL)
+    assert len(entries) == kernels
+    for body in entries:
+        before, waits, _ = body.partition("griddepcontrol.wait")
+        assert waits
+        touched = re.findall(r"\b(?:ld|st|atom|red|cp)\.\S+|\bcall\b", before)
+        assert [one for one in touched if not one.startswith(("ld.param", "st.shared"))] == []
 
 
 def test_products_by_warp_groups_compile_for_hopper() -> None:

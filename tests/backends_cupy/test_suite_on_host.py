@@ -13,7 +13,14 @@ HERE = Path(__file__).parent
 
 @pytest.mark.skipif(host_device.COMPILER is None, reason="needs g++ to run kernels on the CPU")
 @pytest.mark.parametrize(
-    "module", ["test_one_step.py", "test_order.py", "test_tables.py", "test_targeting.py"]
+    "module",
+    [
+        "test_one_step.py",
+        "test_order.py",
+        "test_prepared_heads.py",
+        "test_tables.py",
+        "test_targeting.py",
+    ],
 )
 def test_conformance(tmp_path, module):
     """A distribution made for the occasion announces the emulated backend."""

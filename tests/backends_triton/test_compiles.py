@@ -53,11 +53,11 @@ def targeting():
     return matchers.DeviceRequests(filters, matchers.DeviceTargeting(index, cpu), cpu)
 
 
-PRODUCTS = {"statistics", "score_groups", "score_slots", "score_rows"}
+PRODUCTS = {"statistics", "score_groups", "score_slots", "score_rows", "multiply_row"}
 OTHERS = {
     "finish_tokens", "choose_cells", "key_cells", "find_units",
     "add_shares", "link_rows", "finish_slots", "row_bitmaps", "write_best", "rule_out",
-    "permitted_tokens_dense", "permitted_tokens_sparse",
+    "permitted_tokens_dense", "permitted_tokens_sparse", "choose_row",
 }  # fmt: skip
 
 
@@ -73,8 +73,12 @@ def test_all_kernels_compile(architecture, dtype, wanted, monkeypatch, compile_i
     compiled = compile_instead(architecture, wanted)
     steps: list[tuple[DeviceTable, int, int, Projection | None, str]]
     dense, sparse = table(1, "dense"), table(2, "sparse")
+    root = table(1, "dense", rows=1, most=V)
     steps = [
         (dense, 1, 32, None, ""),
+        (root, 1, 32, None, ""),
+        (root, 1, 32, None, "narrowed"),
+        (root, 1, V, None, "narrowed"),
         (dense, M, 32, None, ""),
         (dense, M, 32, None, "guided"),
         (dense, M, 32, None, "targeted"),
@@ -88,6 +92,7 @@ def test_all_kernels_compile(architecture, dtype, wanted, monkeypatch, compile_i
     asked.prepare()
     for held, places, width, projection, how in steps:
         monkeypatch.setitem(TUNING["rows"], "shared", int(how == "rows"))
+        monkeypatch.setitem(TUNING["one_row"], "pairs", 0 if how == "narrowed" else 1 << 40)
         beams = planning.StepArrays(
             torch.zeros(B, places), torch.zeros(B, places, dtype=torch.int64),
             torch.zeros(B, places, dtype=torch.bool),

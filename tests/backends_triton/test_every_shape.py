@@ -49,4 +49,4 @@ def test_every_shape_compiles(catalog, compile_instead):
                         projection="full" if table.step == 2 else None,
                     )
                     planning.run_step(tables, beams, table.step, inputs, "catalog")
-        assert {"statistics", "choose_cells", "finish_tokens", "finish_slots"} <= compiled
+        assert {"statistics", "choose_cells", "finish_slots", "choose_row"} <= compiled

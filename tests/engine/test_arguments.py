@@ -300,3 +300,45 @@ def test_why_an_array_cannot_be_read_ends_in_one_full_stop(engine):
     with pytest.raises(bs.InputError, match=r"cannot be read as a tensor: .*[^.]\.$") as refused:
         engine.step(engine.begin(1), 2, logits=np.zeros((1, 1, 3), object))
     assert "\n" not in str(refused.value)
+
+
+def test_a_prepared_head_serves_its_own_engine_alone(engine):
+    head = engine.prepare_head(np.eye(3, 6, dtype=np.float32))
+    beams = engine.step(engine.begin(2), 2, hidden=hidden(), head=head)
+    assert beams.count.tolist() == [2, 2]
+    other = bs.Engine(engine.index, backend=TorchBackend("cpu"))
+    with pytest.raises(bs.InputError, match="prepared by another engine"):
+        other.step(other.begin(2), 2, hidden=hidden(), head=head)
+    with pytest.raises(bs.InputError, match="prepared by another engine"):
+        other.warm_up(2, [2] * engine.index.length, head)
+
+
+@pytest.mark.parametrize(
+    ("head", "says"),
+    [
+        (np.zeros((3, 6, 1), np.float32), r"head has the shape \(3, 6, 1\); it must be \(V, d\)"),
+        (np.zeros((0, 6), np.float32), "head has the shape"),
+        (np.zeros((3, 6), np.int32), "head is int32"),
+        ("head", "head"),
+        (None, "head"),
+    ],
+)
+def test_what_is_no_head_is_not_prepared(engine, head, says):
+    with pytest.raises(bs.InputError, match=says):
+        engine.prepare_head(head)
+
+
+def test_a_head_is_prepared_once(engine):
+    head = engine.prepare_head(np.zeros((3, 6), np.float32))
+    with pytest.raises(bs.InputError, match="prepared already"):
+        engine.prepare_head(head)
+
+
+@pytest.mark.parametrize(
+    ("shape", "says"),
+    [((4, 6), "level 1 has a codebook of 3 tokens"), ((3, 5), r"it must be \(3, 6\)")],
+)
+def test_a_prepared_head_fits_the_level_or_is_refused(engine, shape, says):
+    head = engine.prepare_head(np.zeros(shape, np.float32))
+    with pytest.raises(bs.InputError, match=says):
+        engine.step(engine.begin(2), 2, hidden=hidden(), head=head)

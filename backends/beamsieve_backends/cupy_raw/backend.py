@@ -25,6 +25,7 @@ from beamsieve.interface import (
 )
 from beamsieve_backends.cupy_raw import selection, steps
 from beamsieve_backends.cupy_raw.instances import KERNELS_OF_A_SEARCH
+from beamsieve_backends.cupy_raw.projection import HeadHalves, head_halves
 from beamsieve_backends.cupy_raw.session import Session, Workspace
 from beamsieve_backends.cupy_raw.tables import MOST_BEAMS, DeviceTables, load_tables
 from beamsieve_backends.cupy_raw.targeting import DeviceRequests, request_arrays
@@ -72,6 +73,7 @@ class CupyBackend(Backend):
         "cupy_raw/kernels/choose_row.cu",
         "cupy_raw/kernels/whole_row.cu",
         "cupy_raw/kernels/slots.cuh",
+        "cupy_raw/kernels/halves.cuh",
         "cupy_raw/kernels/split_halves.cu",
         "cupy_raw/kernels/words.cuh",
         "cupy_raw/kernels/scored.cuh",
@@ -256,6 +258,18 @@ class CupyBackend(Backend):
         """Keys from scores and a nudge."""
         with self._device.active():
             return selection.add_nudge(self._device, candidates, nudge)
+
+    def prepare_head(self, head: Array) -> HeadHalves | None:
+        """A float32 head's float16 parts.
+
+        Raises:
+            BackendError: the stream is being captured: steps outside of the graph would read what
+                was never computed.
+        """
+        with self._device.active():
+            if self._device.capturing():
+                raise BackendError("Prepare heads before the capture begins.")
+            return head_halves(self._device, head)
 
     def top(self, values: Any, k: int, workspace: Workspace | None = None) -> tuple[Array, Array]:
         """The ``k`` largest of each row, in order; equal values by lower place.

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from beamsieve.errors import BackendError, InputError
 from beamsieve_backends.cupy_raw.blas import WORKSPACE_BYTES, Handles
-from beamsieve_backends.cupy_raw.clusters import CLUSTERED, allow_any_size, launch_clusters
+from beamsieve_backends.cupy_raw.launches import CLUSTERED, allow_any_size, launch
 from beamsieve_backends.cupy_raw.sources import expression, source_of
 from beamsieve_backends.cupy_raw.upload import to_device
 from beamsieve_backends.cupy_raw.warp_groups import INSTANCES, WarpGroupKernels, machine_code
@@ -45,6 +45,8 @@ class CudaDevice:
 
     Attributes:
         clear_products: whether ``multiply`` clears first what it will write.
+        early: whether a kernel may begin while the one ahead of it on the stream still runs. Every
+            kernel waits for that one by itself.
         tile_products: whether steps over the whole codebook go by ``multiply_tiles``: "always",
             "never" or where a plan says "fused".
     """
@@ -66,6 +68,7 @@ class CudaDevice:
         self.multiprocessors = int(properties["multiProcessorCount"])
         self.shared_bytes = int(properties.get("sharedMemPerBlockOptin", 99 << 10))
         self.clusters = int(properties["major"]) in (9, 10)
+        self.early = int(properties["major"]) >= 9
         self.warp_groups = (int(properties["major"]), int(properties["minor"])) == (9, 0)
         self._warp_group_kernels = WarpGroupKernels(self.shared_bytes)
         self._kernels: dict[str, Any] = {}
@@ -233,19 +236,15 @@ class CudaDevice:
         memory = ctypes.create_string_buffer(bytes_, len(bytes_))
         pointers = (ctypes.c_void_p * 1)(ctypes.addressof(memory))
         x, y, z = (*grid, 1, 1)[:3]
-        if cluster:
-            launch_clusters(
-                function,
-                (x, y, z),
-                THREADS,
-                cluster,
-                shared,
-                self.stream(),
-                ctypes.addressof(pointers),
-            )
-            return
-        cupy.cuda.driver.launchKernel(
-            function, x, y, z, THREADS, 1, 1, shared, self.stream(), ctypes.addressof(pointers), 0
+        launch(
+            function,
+            (x, y, z),
+            THREADS,
+            shared,
+            self.stream(),
+            ctypes.addressof(pointers),
+            cluster=cluster,
+            early=self.early,
         )
 
     def multiply_tiles(
@@ -271,6 +270,7 @@ class CudaDevice:
             grid,
             shared,
             self.stream(),
+            self.early,
         )
 
     def compile(self, kernels: Sequence[str]) -> None:

@@ -15,8 +15,54 @@ ROWS_AT_ONCE = 128
 
 
 @dataclass(frozen=True)
+class HeadHalves:
+    """A float32 head in float16 parts, as split_halves leaves it.
+
+    Attributes:
+        parts: uint16 [V, 3, d], the bits of float16 numbers.
+        units: float32 [V], and more behind them up to whole pairs of tiles.
+    """
+
+    parts: Any
+    units: Any
+
+
+def head_halves(device: Any, head: Any) -> HeadHalves | None:
+    """What steps with this head [V, d] share, on the current stream; None if it is not float32."""
+    if head.dtype != np.float32:
+        return None
+    vocabulary, size = (int(n) for n in head.shape)
+    parts = device.empty((vocabulary * 3 * size,), np.uint16)
+    units = device.empty((_whole_pairs(vocabulary),), np.float32)
+    head = device.contiguous(head)
+    _split(device, (None, head), (None, parts), (None, units), (0, vocabulary), size)
+    device.synchronize()  # then it may serve other streams, and a copy of the head may go
+    return HeadHalves(parts, units)
+
+
+def _whole_pairs(rows: int) -> int:
+    """Rows, filled up to whole pairs of tiles."""
+    return -(-rows // 128) * 128
+
+
+def _split(device: Any, given: Any, out: Any, units: Any, rows: tuple[int, int], size: int) -> None:
+    """split_halves: of left and right factor, or of one of them, ``rows`` of ``size`` numbers."""
+    blocks = max(1, min(-(-sum(rows) // WARPS), device.multiprocessors * 4))
+    values = arguments.structure(
+        arguments.HALVES,
+        **{"in": [device.address(each) for each in given]},
+        out=[device.address(each) for each in out],
+        units=[device.address(each) for each in units],
+        rows=rows,
+        size=size,
+    )
+    device.launch("split_halves", (blocks,), 0, values)
+
+
+@dataclass(frozen=True)
 class FullProjection:
-    """hidden [rows, d] times head [vocabulary, d], contiguous and of one dtype."""
+    """hidden [rows, d] times head [vocabulary, d], contiguous and of one dtype; ``prepared`` as
+    ``head_halves`` made it, or None."""
 
     device: Any
     work: Workspace
@@ -24,6 +70,7 @@ class FullProjection:
     head: Any
     rows: int
     vocabulary: int
+    prepared: HeadHalves | None
 
     def launch(self) -> dict[str, int]:
         """Multiply; what ``Step`` says of the float32 logits: where they are, and their units."""
@@ -47,23 +94,32 @@ class FullProjection:
         return fields
 
     def halves(self, padded_rows: int, size: int) -> tuple[Any, Any, dict[str, int]]:
-        """split_halves: float32 factors as float16 parts side by side, and their units."""
-        address, take = self.device.address, self.work.take
-        rows = (self.rows, self.vocabulary)
+        """float32 factors as float16 parts side by side, and where their units are."""
+        device, rows = self.device, self.rows
         left = self.work.filled("left halves", 3 * padded_rows * size, np.uint16)
-        right = take("right halves", 3 * self.vocabulary * size, np.uint16)
-        units = [
-            int(address(take(name, -(-count // 128) * 128, np.float32)))  # whole pairs of tiles
-            for name, count in zip(("left units", "right units"), rows, strict=True)
-        ]
-        blocks = max(1, min(-(-sum(rows) // WARPS), self.device.multiprocessors * 4))
-        values = arguments.structure(
-            arguments.HALVES,
-            **{"in": [address(self.hidden), address(self.head)]},
-            out=[address(left), address(right)],
-            units=units,
-            rows=rows,
-            size=size,
-        )
-        self.device.launch("split_halves", (blocks,), 0, values)
-        return left, right, {"left_units": units[0], "right_units": units[1]}
+        left_units = self.work.take("left units", _whole_pairs(rows), np.float32)
+        right, split = self._head_parts(size)
+        units = (left_units, right.units)
+        of_head = self.vocabulary if split else 0
+        given = (self.hidden, self.head)
+        _split(device, given, (left, right.parts), units, (rows, of_head), size)
+        told = {"left_units": device.address(left_units)}
+        return left, right.parts, told | {"right_units": device.address(right.units)}
+
+    def head_halves(self, size: int) -> HeadHalves:
+        """The float32 head alone as float16 parts."""
+        right, split = self._head_parts(size)
+        if split:
+            rows = (0, self.vocabulary)
+            _split(
+                self.device, (None, self.head), (None, right.parts), (None, right.units), rows, size
+            )
+        return right
+
+    def _head_parts(self, size: int) -> tuple[HeadHalves, bool]:
+        """Where the head's parts are or go, and whether they are still to be made."""
+        if self.prepared is not None:
+            return self.prepared, False
+        parts = self.work.take("right halves", 3 * self.vocabulary * size, np.uint16)
+        units = self.work.take("right units", _whole_pairs(self.vocabulary), np.float32)
+        return HeadHalves(parts, units), True

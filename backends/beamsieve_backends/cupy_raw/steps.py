@@ -152,8 +152,8 @@ class StepCall:
         hidden, head = (self.device.contiguous(x) for x in (self.inputs.hidden, self.inputs.head))
         self.held += [hidden, head]
         self.projection_fields()
-        rows, size = self.shape.B * self.shape.M, int(hidden.shape[-1])
-        full = FullProjection(self.device, self.work, hidden, head, rows, self.table.vocabulary)
+        size = int(hidden.shape[-1])
+        full = self._projection(hidden, head)
         tile_products.launch(
             self.device,
             self.work,
@@ -162,7 +162,7 @@ class StepCall:
             self.inputs,
             self.shape.B,
             self.normalize,
-            lambda: full.halves(rows, size),
+            lambda: full.head_halves(size),
         )
 
     def selective(self) -> bool:
@@ -259,12 +259,14 @@ class StepCall:
             return str(inputs.logits.dtype.name)
         hidden, head = (self.device.contiguous(each) for each in (inputs.hidden, inputs.head))
         self.held += [hidden, head]
-        rows = self.shape.B * self.shape.M
-        projection = FullProjection(
-            self.device, self.work, hidden, head, rows, self.table.vocabulary
-        )
-        self.fields.update(projection.launch())
+        self.fields.update(self._projection(hidden, head).launch())
         return "float32"
+
+    def _projection(self, hidden: Any, head: Any) -> FullProjection:
+        rows, prepared = self.shape.B * self.shape.M, self.inputs.prepared
+        self.held.append(prepared)
+        vocabulary = self.table.vocabulary
+        return FullProjection(self.device, self.work, hidden, head, rows, vocabulary, prepared)
 
     def masses(self, dtype: str) -> None:
         """Each beam's denominator, ahead of its candidates."""

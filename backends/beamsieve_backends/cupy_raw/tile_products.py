@@ -86,7 +86,7 @@ def launch(
         inputs: the step's.
         batch: requests.
         normalize: the engine's.
-        halves: splits float32 factors: a call that returns both, and their units as fields.
+        halves: splits a float32 head: a call that returns its parts and their units.
     """
     assert inputs.hidden is not None
     dtype, size = str(inputs.hidden.dtype.name), int(inputs.hidden.shape[-1])
@@ -99,7 +99,9 @@ def launch(
     left, right, parts = fields["hidden"], fields["head"], 1
     units: dict[str, int] = {}
     if dtype == "float32":
-        left, right, units = halves()
+        split = halves()
+        left = right = split.parts  # the kernel splits the states by itself
+        units = {"right_units": address(split.units)}
         parts = 3
     step = arguments.structure(
         arguments.STEP,
@@ -140,7 +142,7 @@ def launch(
     kind = "bfloat16" if dtype == "bfloat16" else "float16"
     device.multiply_tiles(
         product,
-        ((left, shape.rows), (right, table.vocabulary)),
+        ((left, table.vocabulary if parts == 3 else shape.rows), (right, table.vocabulary)),
         (kind, parts, size),
         (splits, blocks),
         1024 + (resident * BOXES + stages) * BOX_BYTES + 16 * stages + 8,

@@ -19,6 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from beamsieve.errors import BackendError
+from beamsieve_backends.cupy_raw.launches import launch
 from beamsieve_backends.cupy_raw.sources import source_of
 
 THREADS = 384
@@ -95,6 +96,7 @@ class WarpGroupKernels:
         grid: tuple[int, int],
         shared: int,
         stream: int,
+        early: bool,
     ) -> None:
         """Start multiply_tiles.
 
@@ -106,21 +108,23 @@ class WarpGroupKernels:
             grid: splits of the codebook, blocks of beams.
             shared: bytes of shared memory.
             stream: where to run.
+            early: as ``launches.launch`` says.
         """
         for name, (address, rows) in zip(("left", "right"), factors, strict=True):
             values[name] = np.frombuffer(tensor_map(address, rows, *form), np.uint64)
         bytes_ = values.tobytes()
         memory = ctypes.create_string_buffer(bytes_, len(bytes_))
         pointers = (ctypes.c_void_p * 1)(ctypes.addressof(memory))
-        _checked(
-            _driver().cuLaunchKernel(
-                self.function(*instance),
-                *(ctypes.c_uint(n) for n in (*grid, 1, THREADS, 1, 1, shared)),
-                ctypes.c_void_p(stream),
-                pointers,
-                None,
-            ),
-            "cuLaunchKernel",
+        function = self.function(*instance).value
+        launch(
+            function or 0,
+            (*grid, 1),
+            THREADS,
+            shared,
+            stream,
+            ctypes.addressof(pointers),
+            cluster=0,
+            early=early,
         )
 
 

@@ -26,6 +26,7 @@ from beamsieve.interface import (
 )
 from beamsieve_backends.first_beams import first_arrays
 from beamsieve_backends.torch_dense import TorchBackend
+from beamsieve_backends.triton_slots.full import head_parts
 from beamsieve_backends.triton_slots.graph import (
     GraphOfSearch,
     StaticArrays,
@@ -77,6 +78,8 @@ class TritonBackend(Backend):
         "triton_slots/shares.py",
         "triton_slots/survivors.py",
         "triton_slots/rank.py",
+        "triton_slots/row_logits.py",
+        "triton_slots/row_choice.py",
         "triton_slots/targeting.py",
     )
 
@@ -263,6 +266,23 @@ class TritonBackend(Backend):
     def asarray(self, value: Any, *, what: str) -> torch.Tensor:
         """Tensors as they are; DLPack and NumPy arrays without a copy where they allow it."""
         return self._halves.asarray(value, what=what)
+
+    @torch.no_grad()
+    def prepare_head(self, head: torch.Tensor) -> tuple[torch.Tensor, ...] | None:
+        """A float32 head's float16 parts, and what undoes their scales.
+
+        Raises:
+            BackendError: the stream is being captured: steps outside of the graph would read what
+                was never computed.
+        """
+        with self._current():
+            if self._device.type != "cuda":
+                return head_parts(head)
+            if torch.cuda.is_current_stream_capturing():
+                raise BackendError("Prepare heads before the capture begins.")
+            parts = head_parts(head)
+            torch.cuda.current_stream().synchronize()  # then it may serve other streams
+        return parts
 
     def to_host(self, array: torch.Tensor) -> NDArray[Any]:
         """The tensor as NumPy."""

@@ -60,22 +60,13 @@ def token_of(part, i, SIZE: tl.constexpr):
 
 
 @triton.jit
-def threshold_held(keys, k, slack):
-    """A threshold that ``k`` to ``k + slack`` of the int32 ``keys`` of one program reach.
+def narrowed(keys, low, high, reached, k, slack):
+    """Cut [low, high) in three until no more than ``k + slack`` of the int32 ``keys`` of one
+    program reach ``low``, as ``reached`` of them do, or it is the k-th largest.
 
-    Cuts an interval of values in three until the count fits, which takes few rounds; ties that
-    leave no such value end it at the k-th largest key itself. With fewer than ``k`` alive, it is
-    below all. The sum is what a round takes, so its two counts (of fewer than 2**16 keys) share
-    one.
-
-    Returns ``(tau, need)``: keep what lies above tau, and the first ``need`` of what equals it. All
-    that lives is kept where there is no more than ``k + slack`` of it.
+    The sum is what a round takes, so its two counts (of fewer than 2**16 keys) share one. Returns
+    ``(low, reached, above)``; the last is how many reach ``high``.
     """
-    alive = keys > DEAD
-    reached = tl.sum(alive.to(tl.int32))
-    low = tl.min(tl.where(alive, keys, 2147483647))
-    high = tl.max(keys) + 1
-    low = tl.where(reached < k, DEAD + 1, low)
     above = 0
     # Differences of int32 may need 32 bits, so they are unsigned.
     while (reached > k + slack) & ((high - low).to(tl.uint32, bitcast=True) > 1):
@@ -91,6 +82,25 @@ def threshold_held(keys, k, slack):
         high = tl.where(at_second >= k, high, tl.where(at_first >= k, second, first))
         above = tl.where(at_second >= k, above, tl.where(at_first >= k, at_second, at_first))
         reached = tl.where(at_second >= k, at_second, tl.where(at_first >= k, at_first, reached))
+    return low, reached, above
+
+
+@triton.jit
+def threshold_held(keys, k, slack):
+    """A threshold that ``k`` to ``k + slack`` of the int32 ``keys`` of one program reach.
+
+    Ties that leave no such value end it at the k-th largest key itself. With fewer than ``k``
+    alive, it is below all.
+
+    Returns ``(tau, need)``: keep what lies above tau, and the first ``need`` of what equals it. All
+    that lives is kept where there is no more than ``k + slack`` of it.
+    """
+    alive = keys > DEAD
+    reached = tl.sum(alive.to(tl.int32))
+    low = tl.min(tl.where(alive, keys, 2147483647))
+    high = tl.max(keys) + 1
+    low = tl.where(reached < k, DEAD + 1, low)
+    low, reached, above = narrowed(keys, low, high, reached, k, slack)
     return low, tl.where(reached > k + slack, k - above, reached)
 
 

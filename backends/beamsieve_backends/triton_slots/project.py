@@ -57,7 +57,7 @@ def _where_set(words, value, UPCAST: tl.constexpr):
 
 
 @triton.jit
-def _exp_of_difference(x, largest, UPCAST: tl.constexpr):
+def exp_of_difference(x, largest, UPCAST: tl.constexpr):
     """exp(x - largest); what is less than the smallest normal number becomes 0."""
     if UPCAST:  # the interpreter runs no assembly
         return tl.exp(x - largest)
@@ -209,7 +209,7 @@ def statistics(
         # The largest is subtracted first: large logits keep their small differences.
         reference = tl.where(peak == float("-inf"), 0.0, peak)
         counted = tl.reshape(counted, (BLOCK_M, TILES, TILE // 32, 4, 4, 2))
-        share = _exp_of_difference(counted, reference[:, :, None, None, None, None], UPCAST)
+        share = exp_of_difference(counted, reference[:, :, None, None, None, None], UPCAST)
         share = tl.sum(tl.sum(share, 5), 3)
         mass = tl.sum(tl.reshape(share, (BLOCK_M, TILES, TILE // 8)), 2)
         if GROUP > 1:

@@ -27,6 +27,24 @@ from beamsieve_backends.triton_slots.ordering import (
 
 
 @triton.jit
+def leads_to(entry, live, following, last, ragged):
+    """Which row, or leaf, each entry (int64, where ``live``) leads to, and whether it ends there;
+    ``following``, ``last`` and ``ragged`` as of :func:`rank_and_write`."""
+    next_array, next_bits, next_exceptions, next_kind, next_shift, next_gap, leaf_first = following
+    ends = live & (last != 0)
+    if ragged != 0:
+        ends = live
+        if last == 0:
+            opens, closes = row_bounds(
+                next_array, next_bits, next_exceptions, next_kind, next_shift, next_gap, entry, live
+            )
+            ends = live & (opens == closes)
+        leaf = tl.load(leaf_first + entry, mask=ends, other=0)
+        entry = tl.where(ends, leaf, entry)
+    return entry, ends
+
+
+@triton.jit
 def _successors(
     identity, slot, live, b, beams, table, following, units, M, V, T, last, ragged,
     BY_SLOT: tl.constexpr, T_UP: tl.constexpr,
@@ -84,23 +102,12 @@ def _successors(
                 low = tl.where(less, middle + 1, low)
                 high = tl.where(searching & (less == 0), middle, high)
             entry = low
-    next_array, next_bits, next_exceptions, next_kind, next_shift, next_gap, leaf_first = following
-    ends = step_from & (last != 0)
-    if ragged != 0:
-        ends = step_from
-        if last == 0:
-            opens, closes = row_bounds(
-                next_array, next_bits, next_exceptions, next_kind, next_shift, next_gap, entry,
-                step_from,
-            )  # fmt: skip
-            ends = step_from & (opens == closes)
-        leaf = tl.load(leaf_first + entry, mask=ends, other=0)
-        entry = tl.where(ends, leaf, entry)
+    entry, ends = leads_to(entry, step_from, following, last, ragged)
     return parent, token, tl.where(done, row, entry), ends | done, done, past
 
 
 @triton.jit
-def _ranked(keys, n, mine, OWN: tl.constexpr, OTHERS: tl.constexpr):
+def ranked(keys, n, mine, OWN: tl.constexpr, OTHERS: tl.constexpr):
     """int32 [OWN], int32: how many of the n packed candidates are better than each of ``mine``, and
     how many live."""
     against = tl.arange(0, OTHERS)
@@ -124,7 +131,7 @@ def _ranked(keys, n, mine, OWN: tl.constexpr, OTHERS: tl.constexpr):
 
 
 @triton.jit
-def _write_beams(
+def write_beams(
     rank, live, key, score, parent, token, entry, ends, done, past, b, out, W, T,
     T_UP: tl.constexpr,
 ):  # fmt: skip
@@ -145,7 +152,7 @@ def _write_beams(
 
 
 @triton.jit
-def _write_padding(alive, b, out, W, T, T_UP: tl.constexpr, OWN: tl.constexpr):
+def write_padding(alive, b, out, W, T, T_UP: tl.constexpr, OWN: tl.constexpr):
     """Write how many beams request b has, and what fills the places behind them."""
     out_tokens, out_scores, out_keys, out_rows, out_parents, out_finished, out_count = out
     lane = tl.arange(0, OWN)
@@ -213,13 +220,13 @@ def rank_and_write(
             identity, slot, live, b, beams, table, following, units, M, V, T, last, ragged,
             BY_SLOT, T_UP,
         )  # fmt: skip
-        rank, alive = _ranked(keys, n, mine, OWN, OTHERS)
-        _write_beams(
+        rank, alive = ranked(keys, n, mine, OWN, OTHERS)
+        write_beams(
             before + rank, live, key, score, parent, token, entry, ends, done, past, b, out, W, T,
             T_UP,
         )  # fmt: skip
     if pads:
-        _write_padding(before + alive, b, out, W, T, T_UP, OWN)
+        write_padding(before + alive, b, out, W, T, T_UP, OWN)
 
 
 @triton.jit(do_not_specialize=[

@@ -11,6 +11,7 @@ from typing import Any
 from beamsieve.interface import Normalize, Projection, StepInputs
 from beamsieve_backends.triton_slots.call import Call, NewBeams, StepArrays
 from beamsieve_backends.triton_slots.full import full
+from beamsieve_backends.triton_slots.one_row import is_one_row, one_row
 from beamsieve_backends.triton_slots.selective import selective
 from beamsieve_backends.triton_slots.tables import DeviceTable, DeviceTables
 
@@ -57,4 +58,6 @@ def run_step(
     )
     following = tables.tables[step] if step < len(tables.tables) else None
     call = Call(table, following, tables.ragged, beams, inputs, normalize, targeting)
+    if is_one_row(call):
+        return one_row(call)
     return selective(call) if projection == "selective" else full(call)

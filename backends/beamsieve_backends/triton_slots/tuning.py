@@ -47,6 +47,15 @@ TUNING: dict[str, dict[str, Any]] = {
     },
     "finish": {"direct": True, "ranked": 4096, "warps": 8, "held_by_warp": 512, "interval": 128},
     "rows": {"shared": 1, "units": 4},
+    "one_row": {
+        "warps": {64: 1, 512: 4, 2048: 4, 8192: 8},
+        "pairs": 1 << 23,
+        "few": 2048,
+        "own_of_few": 8,
+        "own": 32,
+        "ranked": 2048,
+        "together": 8,
+    },
     "survivors": {
         "chunks": (512, 2048, 4096),
         "warps": 8,

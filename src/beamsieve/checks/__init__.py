@@ -1,6 +1,6 @@
 """What the engine checks before it calls a backend, each in one sentence."""
 
-from beamsieve.checks.arrays import heads_for, level_head, slot_values, step_inputs
+from beamsieve.checks.arrays import any_head, heads_for, level_head, slot_values, step_inputs
 from beamsieve.checks.belonging import (
     a_plan,
     an_index,
@@ -23,6 +23,7 @@ __all__ = [
     "a_plan",
     "a_request_list",
     "an_index",
+    "any_head",
     "cannot_serve",
     "dtype_name",
     "given_prefixes",

@@ -8,7 +8,7 @@ import numpy as np
 
 from beamsieve.checks.values import dtype_name, listed
 from beamsieve.errors import BackendError, InputError
-from beamsieve.interface import Backend, Beams, StepInputs
+from beamsieve.interface import Backend, Beams, PreparedHead, StepInputs
 
 
 def step_inputs(
@@ -51,6 +51,7 @@ def step_inputs(
             )
         return None if value is None else backend.asarray(value, what=what)
 
+    head, prepared = unprepared(backend, head)
     hidden, head, bias = array(hidden, "hidden"), array(head, "head"), array(bias, "bias")
     logits, bonus, nudge = array(logits, "logits"), array(bonus, "bonus"), array(nudge, "nudge")
     if hidden is not None:
@@ -91,7 +92,7 @@ def step_inputs(
             if what not in backend.capabilities.guidance:
                 raise BackendError(f"The backend {backend.name!r} offers no {what}.")
             _float32(value, what)
-    return StepInputs(width, hidden, head, bias, logits, bonus, nudge)
+    return StepInputs(width, hidden, head, bias, logits, bonus, nudge, None, prepared)
 
 
 def slot_values(backend: Backend, rows: Any, values: Any, what: str) -> Any:
@@ -109,6 +110,8 @@ def heads_for(backend: Backend, head: Any, levels: int) -> list[Any]:
     """The head of each level that is left: from a list, one array [L, V, d], or one for all."""
     if isinstance(head, (list, tuple)):
         heads = list(head)
+    elif isinstance(head, PreparedHead):
+        heads = [head] * levels
     else:
         array = backend.asarray(head, what="head")
         heads = [array[at] for at in range(array.shape[0])] if array.ndim == 3 else [array] * levels
@@ -121,14 +124,36 @@ def heads_for(backend: Backend, head: Any, levels: int) -> list[Any]:
 
 
 def level_head(backend: Backend, beams: Beams, head: Any) -> Any:
-    """The head [V, d] of the level that the beams are about to decode."""
-    array = backend.asarray(head, what="head")
+    """The head [V, d] of the level that the beams are about to decode, be it prepared or not."""
+    array = backend.asarray(unprepared(backend, head)[0], what="head")
     level, vocabulary = beams.step + 1, beams.search.index.codebooks[beams.step]
     if array.ndim != 2 or array.shape[0] != vocabulary or array.shape[1] < 1:
         raise InputError(
             f"head has the shape {tuple(array.shape)}; level {level} has a codebook of "
             f"{vocabulary} tokens, so it must be ({vocabulary}, d)."
         )
+    _known_dtype(backend, array, "head")
+    return array
+
+
+def unprepared(backend: Backend, head: Any) -> tuple[Any, Any]:
+    """The head itself, and what the backend has made of it, None where it was not prepared."""
+    if not isinstance(head, PreparedHead):
+        return head, None
+    if head.backend is not backend:
+        raise InputError(
+            "head was prepared by another engine; prepare it with the engine that decodes."
+        )
+    return head.head, head.made
+
+
+def any_head(backend: Backend, head: Any) -> Any:
+    """A head [V, d] to prepare, of whatever level."""
+    if isinstance(head, PreparedHead):
+        raise InputError("head is prepared already; give the head itself.")
+    array = backend.asarray(head, what="head")
+    if array.ndim != 2 or 0 in tuple(array.shape):
+        raise InputError(f"head has the shape {tuple(array.shape)}; it must be (V, d).")
     _known_dtype(backend, array, "head")
     return array
 

@@ -14,115 +14,18 @@ import beamsieve_spec as spec
 from beamsieve.catalog import Catalog
 from beamsieve.engine import Engine
 from beamsieve.index import Index
-from beamsieve.interface import Normalize, StepInputs
 from beamsieve_backends.triton_slots import TritonBackend, choose, full, revisit
+from beamsieve_backends.triton_slots import step as planning
 from beamsieve_backends.triton_slots.call import Call
 from beamsieve_backends.triton_slots.tuning import TUNING
 
-TOLERANCE = 1e-5
+from .walks import WAYS, Walk, follow
 
 
-class Walk:
-    """A small random catalog, decoded by the Triton backend and by the specification at once."""
-
-    def __init__(self, seed, vocabulary, length, items, *, ragged=False, layout=None,
-                 normalize: Normalize = "catalog"):  # fmt: skip
-        self.draw = np.random.default_rng(seed)
-        self.vocabulary = vocabulary
-        self.normalize: Normalize = normalize
-        sids = {tuple(map(int, row)) for row in self.draw.integers(0, vocabulary, (items, length))}
-        if ragged:
-            cut = {sid[: self.draw.integers(1, length)] for sid in sids if sid[-1] % 4 == 0}
-            sids = {sid for sid in sids if not any(sid[:n] in cut for n in range(1, length))}
-            cut = {sid for sid in cut if not any(sid[:n] in cut for n in range(1, len(sid)))}
-            sids |= cut
-        padded = np.full((len(sids), length), -1)
-        for row, sid in zip(padded, sorted(sids), strict=True):
-            row[: len(sid)] = sid
-        catalog = Catalog.from_arrays(padded, codebooks=[vocabulary] * length)
-        self.trie = spec.Trie(sorted(sids), codebooks=[vocabulary] * length)
-        self.engine = Engine(Index.build(catalog, layout=layout), TritonBackend(), normalize)
-
-    def begin(self, batch):
-        self.expected = spec.begin(self.trie, batch=batch)
-        self.beams = self.engine.begin(batch)
-
-    def step(self, width, *, hidden=None, head=None, logits=None, bonus=None, nudge=None,
-             projection=None):  # fmt: skip
-        """One step on both sides, compared."""
-        if logits is None:
-            assert hidden is not None
-            assert head is not None
-            exact = hidden.double() @ head.double().T
-        else:
-            exact = logits
-        self.expected = spec.step(
-            self.trie, self.expected, width, np.asarray(exact, np.float64), self.normalize,
-            bonus, nudge,
-        )  # fmt: skip
-        given = {"hidden": hidden, "head": head, "logits": logits, "bonus": bonus, "nudge": nudge}
-        backend = self.engine._backend
-        if projection is None:
-            self.beams = self.engine.step(self.beams, width, **given)
-        else:
-            inputs = StepInputs(width, hidden=hidden, head=head, projection=projection)
-            self.beams = backend.step(self.beams, inputs, self.normalize)
-        self.compare()
-
-    def compare(self):
-        """Counts, places and rows agree; where two differ, their scores are all but equal."""
-        found, expected = self.beams, self.expected
-        assert found.count.tolist() == expected.count.tolist()
-        scores = found.scores.numpy().astype(np.float64)
-        real = np.isfinite(expected.scores)
-        assert (np.isfinite(scores) == real).all()
-        allowed = TOLERANCE * expected.step * np.maximum(1, np.abs(expected.scores[real]))
-        assert (np.abs(scores[real] - expected.scores[real]) <= allowed).all()
-        keys = found.keys.numpy()[real].astype(np.float64)
-        assert np.allclose(keys, expected.keys[real], rtol=0, atol=1e-3)
-        same = np.ones(real.shape, bool)
-        for name in ("tokens", "rows", "parents", "finished"):
-            equal = getattr(found, name).numpy() == getattr(expected, name)
-            same &= equal.reshape(*real.shape, -1).all(-1)
-        if not same.all():  # neighbours in the order may have changed places
-            gap = np.full(real.shape, np.inf)
-            gap[:, 1:] = np.abs(np.diff(expected.keys, axis=1))
-            near = (gap < 1e-5) | (np.roll(gap, -1, 1) < 1e-5)
-            assert (near | same)[:, :-1].all()
-            # From here on both sides would go different ways.
-            raise PartedError
-
-    def normal(self, width, dtype=torch.float32):
-        """Random hidden states for the current beams, and a head."""
-        batch, places = self.beams.rows.shape
-        hidden = torch.from_numpy(self.draw.standard_normal((batch, places, 24)))
-        head = torch.from_numpy(self.draw.standard_normal((self.vocabulary, 24)) / 5)
-        return {"hidden": hidden.to(dtype), "head": head.to(dtype)}
-
-
-class PartedError(Exception):
-    """A tie within rounding was broken differently; the walk cannot go on together."""
-
-
-WAYS = {
-    "as it is": {},
-    "dense": {"layout": "dense"},
-    "sparse": {"layout": "sparse"},
-    "whole codebook": {"normalize": "all"},
-    "eligible": {"normalize": "eligible", "layout": "sparse"},
-    "several lengths": {"ragged": True},
-    "several lengths, dense": {"ragged": True, "layout": "dense"},
-}
-
-
-def follow(walk, widths, batch=2, **how):
-    walk.begin(batch)
-    for done, width in enumerate(widths):
-        try:
-            walk.step(width, **walk.normal(width), **how)
-        except PartedError:
-            assert done > 0, "the first step has no near ties here"
-            return
+@pytest.fixture
+def other_ways(monkeypatch):
+    """Step 1 as other steps go, which it does where it is guided, targeted or large."""
+    monkeypatch.setattr(planning, "is_one_row", lambda call: False)
 
 
 @pytest.mark.parametrize("way", WAYS.values(), ids=WAYS)
@@ -130,6 +33,7 @@ def test_a_search_agrees(way):
     follow(Walk(1, 40, 3, 200, **way), [8, 8, 8])
 
 
+@pytest.mark.usefixtures("other_ways")
 @pytest.mark.parametrize("layout", ["dense", "sparse"])
 def test_kernels_of_large_steps_give_the_same(layout, monkeypatch):
     monkeypatch.setitem(TUNING["finish"], "direct", False)
@@ -229,8 +133,12 @@ def test_units_of_a_wide_row_among_intervals(ahead, monkeypatch):
     walk.step(60, **walk.normal(60))
 
 
+@pytest.mark.parametrize("first_too", [False, True])
 @pytest.mark.parametrize("projection", ["full", "selective"])
-def test_nothing_counts_of_what_memory_held_before(projection, monkeypatch):
+def test_nothing_counts_of_what_memory_held_before(projection, first_too, monkeypatch, request):
+    if first_too:
+        request.getfixturevalue("other_ways")
+
     def used(self, *shape, dtype=torch.float32):
         return torch.full(shape, 7, dtype=dtype)
 
@@ -244,6 +152,7 @@ def test_tiles_side_by_side_give_the_same(monkeypatch):
     follow(Walk(12, 150, 2, 2000), [66, 40], batch=1)
 
 
+@pytest.mark.usefixtures("other_ways")
 def test_several_programs_list_more_groups_than_are_kept(monkeypatch):
     # The best among equals are chosen in exact order, by the program that ends last. Its mark is
     # above all counts, though more groups than that pass.
@@ -259,6 +168,7 @@ def test_several_programs_list_more_groups_than_are_kept(monkeypatch):
         walk.step(width, logits=np.zeros((*walk.beams.rows.shape, 200), np.float32))
 
 
+@pytest.mark.usefixtures("other_ways")
 @pytest.mark.parametrize(("projection", "layout"), [("full", "sparse"), ("selective", "dense")])
 def test_a_projection_of_the_layout_that_it_is_not_made_for(projection, layout):
     follow(Walk(3, 300, 2, 600, layout=layout), [20, 30], projection=projection)
@@ -273,6 +183,7 @@ def test_equal_logits_go_by_parent_and_token(layout):
         walk.step(width, logits=np.zeros((*walk.beams.rows.shape, 200), np.float32))
 
 
+@pytest.mark.usefixtures("other_ways")
 def test_a_width_beyond_one_beams_tiles(monkeypatch):
     monkeypatch.setattr(full, "HELD", 64)
     walk = Walk(15, 700, 1, 650, layout="dense")

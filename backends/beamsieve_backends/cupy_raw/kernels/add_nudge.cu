@@ -12,6 +12,7 @@ struct Nudge {
 };
 
 __global__ void __launch_bounds__(THREADS) add_nudge(const __grid_constant__ Nudge in) {
+    after_kernels_ahead();
     for (i64 i = static_cast<i64>(blockIdx.x) * THREADS + threadIdx.x; i < in.total; i += static_cast<i64>(gridDim.x) * THREADS) {
         const int token = in.tokens[i];
         in.keys[i] = in.scores[i] + (token < 0 ? 0.0f : in.nudge[i / in.slots * in.vocabulary + token]);

@@ -10,5 +10,6 @@
 
 template <class T, bool Long>
 __global__ void __launch_bounds__(THREADS, 1) choose_row(const __grid_constant__ Step step) {
+    after_kernels_ahead<true>();
     choose_in_row<T, Long, false>(step, blockIdx.x, beam_on_row(step, blockIdx.x));
 }

@@ -10,6 +10,26 @@ constexpr int THREADS = 512;
 constexpr int WARPS = THREADS / 32;
 constexpr u32 EVERY_LANE = 0xffffffffu;
 
+// Kernels are started before those ahead of them on the stream have ended (programmatic dependent launch, sm_90
+// and later).
+//
+// From here on the next one may be: when every block has said so, or has ended. It takes room on multiprocessors
+// and waits there, so that its blocks lie badly where many of this kernel's have not ended yet.
+__device__ __forceinline__ void kernel_behind_may_start() {
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
+    asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
+#endif
+}
+// Every thread of every kernel calls this once, and touches no device memory before: then all that came ahead
+// has ended and can be seen. `Alone`: the kernel behind, which may have many blocks, waits for the end of this one.
+constexpr u32 FEW_BLOCKS = 32;
+template <bool Alone = false> __device__ __forceinline__ void after_kernels_ahead() {
+    if (!Alone && gridDim.x * gridDim.y * gridDim.z <= FEW_BLOCKS) kernel_behind_may_start();
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
+    asm volatile("griddepcontrol.wait;" ::: "memory");
+#endif
+}
+
 // All shared memory is dynamic; each kernel carves what it needs out of it (see Carver).
 extern __shared__ __align__(16) u8 shared_bytes[];
 

@@ -252,6 +252,7 @@ __global__ void __launch_bounds__(THREADS) filter_rows(const __grid_constant__ F
     asked.ruled_out = carver.take<u64>(table_words);
     u32* const passed = carver.take<u32>(filter.whole_rows ? WARPS * (filter.out_words + 2) : 0);
 
+    after_kernels_ahead();
     if (threadIdx.x == 0) {
         int count = 0;
         for (int w = 0; w < filter.bit_words; ++w) {

@@ -197,11 +197,13 @@ __global__ void __launch_bounds__(THREADS, 1) fused_rows(const __grid_constant__
     own.long_count = pool.count + 1;
     if (threadIdx.x < 2) pool.count[threadIdx.x] = 0;
     cluster_begin();
+    after_kernels_ahead();
     short_rows<T>(step, pool, own, b);
     __syncthreads();
     const u32 longs = *own.long_count;
     for (u32 i = 0; i < longs; ++i) long_row<T>(step, pool, own, b, own.longs[i]);
     cluster_wait();  // every block has begun: its shared memory is there
+    kernel_behind_may_start();
     const Ranked ranked = rank_pool(pool, OwnCandidates{pool.own, min(*pool.count, pool.capacity)}, step.width, [] {});
 #pragma unroll 1
     for (u32 at = warp_id(); at < ranked.own; at += WARPS) {

@@ -8,6 +8,7 @@
 // finished one has its score, in its first tile.
 
 __global__ void __launch_bounds__(THREADS, 2) key_tiles(const __grid_constant__ Sixteens in) {
+    after_kernels_ahead();
     const Step& step = in.step;
     const int b = blockIdx.y, beams = step.beams, pairs = in.pairs, count = static_cast<int>(step.in_count[b]);
     const int together = max(1, step.group / 2), of_beam = step.slots / step.group;

@@ -17,6 +17,7 @@ struct Listing {
 
 template <class T>
 __global__ void __launch_bounds__(THREADS) list_candidates(const __grid_constant__ Listing out) {
+    after_kernels_ahead();
     const Step& step = out.step;
     const i64 p = static_cast<i64>(blockIdx.x) * THREADS + threadIdx.x;
     if (p >= out.slots) return;

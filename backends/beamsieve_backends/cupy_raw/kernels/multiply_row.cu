@@ -10,5 +10,6 @@
 
 template <class T>
 __global__ void __launch_bounds__(THREADS, 1) multiply_row(const __grid_constant__ Step step) {
+    after_kernels_ahead();
     multiply_in_row<T, true>(step, 0, step.requests);
 }

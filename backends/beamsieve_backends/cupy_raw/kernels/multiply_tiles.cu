@@ -7,7 +7,8 @@
 // Products are tensor cores' (wgmma): two warp groups have 64 beams each, whose states stay in shared memory;
 // one thread more fetches the head in boxes of 128 tokens and 64 numbers, which go round in a ring. What
 // becomes of a pair of tiles is worked out while the products of the next one run: two sets of results.
-// float32 comes as split_halves made it, and the three products with three of its parts' pairs are added up.
+// A float32 head comes as split_halves made it, the states are split likewise on their way into shared memory, and
+// the three products with three of their parts' pairs are added up.
 //
 // Grid (splits of the segments, blocks of 128 beams), PRODUCT_THREADS threads; a beam's numbers depend on neither.
 // Without sm_90a the same by plain arithmetic, to be tested on any device.
@@ -16,7 +17,7 @@ constexpr int PRODUCT_THREADS = 384, GROUP_ROWS = 64, BLOCK_ROWS = 2 * GROUP_ROW
 constexpr u32 BOX = BLOCK_ROWS * DEPTH * 2;  // bytes
 
 struct __align__(64) Product {
-    Map left, right;   // [B * M, parts, d], [V, parts, d] of 16-bit numbers
+    Map left, right;   // [B * M, 1, d], nothing where states are float32; [V, parts, d]; of 16-bit numbers
     Sixteens sixteens;
     i64 rows;          // B * M
     int stages;        // boxes of the head that the ring has room for
@@ -92,7 +93,7 @@ __device__ __forceinline__ void finish_tile(
 
 // Row h of a lane: beams are 64 to a warp group, 16 to a warp.
 template <class T>
-__device__ __forceinline__ ProductRow row_of(const Product& in, int warp, int h) {
+__device__ __forceinline__ ProductRow row_of(const Product& in, int warp, int h, float unit) {
     const Step& step = in.sixteens.step;
     ProductRow row;
     row.beam = static_cast<i64>(blockIdx.y) * BLOCK_ROWS + warp * 16 + h * 8 + lane_id() / 4;
@@ -101,7 +102,7 @@ __device__ __forceinline__ ProductRow row_of(const Product& in, int warp, int h)
     const bool live = known - b * step.beams < step.in_count[b] && !step.in_finished[known];
     row.valid = step.table.bitmap + (live ? step.in_rows[known] : 0) * step.table.words;
     row.eligible = step.eligible == nullptr ? nullptr : step.eligible + known * step.eligible_words;
-    row.unit = Parts<T>::COUNT == 2 ? step.left_units[known] : 1.0f;
+    row.unit = unit;
     return row;
 }
 
@@ -130,12 +131,49 @@ struct Room {
     }
 };
 
-// The one thread that fetches: the states once, then the head box by box.
+// A warp splits its sixteen float32 states into shared memory, where copies of boxes would have put their parts;
+// rows that are not there are zeros. Returns when the states of the whole warp group are there, with the units of
+// rows lane / 4 and 8 more.
+__device__ __forceinline__ float2 split_states(const Product& in, const Room& room, int warp) {
+    constexpr int TOGETHER = 8;  // loads on their way
+    const Step& step = in.sixteens.step;
+    const i64 first = static_cast<i64>(blockIdx.y) * BLOCK_ROWS + warp * 16;
+    const int own = lane_id() * 8;
+    float2 units = make_float2(1.0f, 1.0f);
+#pragma unroll 1
+    for (int from = 0; from < 16; from += TOGETHER) {
+        float x[TOGETHER][8];
+#pragma unroll
+        for (int r = 0; r < TOGETHER; ++r) {
+#pragma unroll
+            for (int k = 0; k < 8; ++k) x[r][k] = 0.0f;
+            if (first + from + r < in.rows && own < step.hidden_size) load8(static_cast<const float*>(step.hidden) + (first + from + r) * step.hidden_size + own, x[r]);
+        }
+#pragma unroll
+        for (int r = 0; r < TOGETHER; ++r) {
+            const int unit = unit_of(warp_max(largest_of(x[r])));
+            uint4 high, low;
+            split8(x[r], power_of_two(-unit), high, low);
+            const u32 row = warp * 16 + from + r;  // of the block
+            const u32 place = room.left + lane_id() / 8 * BOX + row * (DEPTH * 2) + ((lane_id() ^ row) & 7) * 16;
+            put_piece(place, high);
+            put_piece(place + BOXES * BOX, low);
+            if (from + r == lane_id() / 4) units.x = power_of_two(unit);
+            if (from + r == lane_id() / 4 + 8) units.y = power_of_two(unit);
+        }
+    }
+    show_pieces();
+    meet_in_group(1 + warp / 4);
+    return units;
+}
+
+// The one thread that fetches: 16-bit states once, then the head box by box.
 template <int Count>
 __device__ __forceinline__ void fetch(const Product& in, const Room& room, int first, int end) {
-    arrive_with(room.loaded, Count * BOXES * BOX);
-    for (int part = 0; part < Count; ++part)
-        for (int k = 0; k < BOXES; ++k) copy_box(room.left + (part * BOXES + k) * BOX, in.left, k * DEPTH, part, blockIdx.y * BLOCK_ROWS, room.loaded);
+    if (Count == 1) {
+        arrive_with(room.loaded, BOXES * BOX);
+        for (int k = 0; k < BOXES; ++k) copy_box(room.left + k * BOX, in.left, k * DEPTH, 0, blockIdx.y * BLOCK_ROWS, room.loaded);
+    }
     Place place;
     for (int pair = first; pair < end; ++pair)
         for (int k = 0; k < BOXES; ++k)
@@ -208,7 +246,9 @@ __device__ __forceinline__ void turn(
 // What a warp of a warp group does.
 template <class T, bool Same>
 __device__ __forceinline__ void multiply_and_finish(const Product& in, const Room& room, int warp, int first, int end) {
-    const ProductRow row[2] = {row_of<T>(in, warp, 0), row_of<T>(in, warp, 1)};
+    float2 units = make_float2(1.0f, 1.0f);
+    if constexpr (Parts<T>::COUNT == 2) units = split_states(in, room, warp);
+    const ProductRow row[2] = {row_of<T>(in, warp, 0, units.x), row_of<T>(in, warp, 1, units.y)};
     const u32 rows = warp / 4 * GROUP_ROWS * DEPTH * 2;
     Mass mass[2];
     Bits bits[2] = {};
@@ -216,7 +256,7 @@ __device__ __forceinline__ void multiply_and_finish(const Product& in, const Roo
     float even[64], odd[64];
 #pragma unroll
     for (int i = 0; i < 64; ++i) even[i] = odd[i] = 0.0f;
-    await(room.loaded, 0);
+    if (Parts<T>::COUNT == 1) await(room.loaded, 0);
 #pragma unroll 1
     for (int pair = first; pair < end; pair += 2) {
         turn<T, Same>(in, room, row, bits, mass, place, given, rows, first, pair, even, odd);
@@ -246,6 +286,7 @@ __device__ __forceinline__ void run_block(const Product& in, int first, int end)
         make_barrier(room.loaded, 1);
         show_barriers();
     }
+    after_kernels_ahead();
     __syncthreads();
     if (warp >= 8) {
         asm volatile("setmaxnreg.dec.sync.aligned.u32 24;");
@@ -261,8 +302,9 @@ __device__ __forceinline__ void run_block(const Product& in, int first, int end)
 template <class T, bool Same>
 __device__ __forceinline__ void run_block(const Product& in, int first, int end) {
     const Step& step = in.sixteens.step;
+    after_kernels_ahead();
     if (warp_id() >= 8) return;
-    const ProductRow row[2] = {row_of<T>(in, warp_id(), 0), row_of<T>(in, warp_id(), 1)};
+    const ProductRow row[2] = {row_of<T>(in, warp_id(), 0, 1.0f), row_of<T>(in, warp_id(), 1, 1.0f)};
     Mass mass[2];
 #pragma unroll 1
     for (int pair = first; pair < end; ++pair) {

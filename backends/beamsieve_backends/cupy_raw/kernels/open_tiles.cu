@@ -18,6 +18,7 @@ __global__ void __launch_bounds__(THREADS, 2) open_tiles(const __grid_constant__
     u32* const numbers = carver.take<u32>(ROOM);
     Opened* const opened = carver.take<Opened>(THREADS);
 
+    after_kernels_ahead();
     const u32 groups = static_cast<u32>(step.beams) * step.parts * groups_of_part(step);
     const float* const bests = step.groups + static_cast<i64>(b) * groups;
     const List list{step.lists + static_cast<i64>(b) * step.list_capacity, step.meetings + b};
@@ -36,6 +37,7 @@ __global__ void __launch_bounds__(THREADS, 2) open_tiles(const __grid_constant__
         if (known_starts && m < step.beams) starts[m] = start_of(step.table.starts, seen_of(step, static_cast<i64>(b) * step.beams + m).base);
     });
     if (!last) return;
+    kernel_behind_may_start();
 
     const bool lists = is_listed(step);
     const auto emit = [&](u32 place, u64 number) {

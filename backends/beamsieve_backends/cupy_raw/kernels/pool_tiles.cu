@@ -25,6 +25,10 @@ __global__ void __launch_bounds__(THREADS, 2) pool_tiles(const __grid_constant__
     pool.chosen = reinterpret_cast<u64*>(opened);  // by then all tiles have been looked into
     pool.kept = reinterpret_cast<u32*>(pool.chosen + pool.room);
 
+#pragma unroll 1
+    for (u32 i = threadIdx.x; i < BINS; i += THREADS) histogram[i] = 0;
+    if (threadIdx.x == 0) *pool.count = 0;
+    after_kernels_ahead();
     // All asked for at once.
     const u32 groups = beams * step.parts * groups_of_part(step);
     const float* const bests = step.groups + static_cast<i64>(b) * groups;
@@ -37,9 +41,6 @@ __global__ void __launch_bounds__(THREADS, 2) pool_tiles(const __grid_constant__
     const float most = __ldcg(&step.seen[first_beam].score);
 #pragma unroll 1
     for (u32 m = threadIdx.x; m < beams; m += THREADS) seen[m] = seen_of(step, first_beam + m);
-#pragma unroll 1
-    for (u32 i = threadIdx.x; i < BINS; i += THREADS) histogram[i] = 0;
-    if (threadIdx.x == 0) *pool.count = 0;
     __syncthreads();
     Beginning beginning{known && threadIdx.x < beams};
     if (beginning.wanted) beginning.row = seen[threadIdx.x].base;
@@ -54,6 +55,7 @@ __global__ void __launch_bounds__(THREADS, 2) pool_tiles(const __grid_constant__
     __syncthreads();
     cluster_wait();  // every block has begun: its shared memory is there
 
+    kernel_behind_may_start();
     write_best(step, b, pool, own, [&](u64 number) {
         const u32 slot = slot_of(number);
         const int parent = slot >> POSITION_BITS;

@@ -29,6 +29,10 @@ __global__ void __launch_bounds__(THREADS, 1) rank_tiles(const __grid_constant__
     pool.chosen = reinterpret_cast<u64*>(opened);           // by then all tiles have been looked into
     pool.kept = reinterpret_cast<u32*>(pool.chosen + pool.room);
 
+#pragma unroll 1
+    for (u32 i = threadIdx.x; i < BINS; i += THREADS) histogram[i] = 0;
+    if (threadIdx.x == 0) *pool.count = 0;
+    after_kernels_ahead();
     const float most = step.in_scores[first_beam];
     Beginning beginning{!is_listed(step) && threadIdx.x < held};
     if (beginning.wanted) {
@@ -36,9 +40,6 @@ __global__ void __launch_bounds__(THREADS, 1) rank_tiles(const __grid_constant__
         const bool finished = step.in_finished[beam];
         beginning.row = me + threadIdx.x * blocks < step.in_count[b] && !finished ? row : 0;
     }
-#pragma unroll 1
-    for (u32 i = threadIdx.x; i < BINS; i += THREADS) histogram[i] = 0;
-    if (threadIdx.x == 0) *pool.count = 0;
     if (step.tiles < 1 << row_bits) {  // there are no tiles between
         for (u32 i = threadIdx.x; i < most_held << row_bits; i += THREADS) bests[i] = never();
         __syncthreads();
@@ -77,6 +78,7 @@ __global__ void __launch_bounds__(THREADS, 1) rank_tiles(const __grid_constant__
     if (beginning.wanted) begins[threadIdx.x] = beginning.place(step.table.starts);
     __syncthreads();
 
+    kernel_behind_may_start();
     write_best(step, b, pool, own, [&](u64 number) {
         const u32 slot = slot_of(number), at = slot >> (POSITION_BITS + bit_of(blocks));
         const int parent = slot >> POSITION_BITS;

@@ -124,6 +124,7 @@ __global__ void __launch_bounds__(THREADS, 1) reopen_tiles(const __grid_constant
     u32* const numbers = carver.take<u32>(ROOM);
     Sixteened* const opened = carver.take<Sixteened>(THREADS);
 
+    after_kernels_ahead();
     const u32 groups = static_cast<u32>(step.beams) * (step.slots / step.group), tiles = static_cast<u32>(step.beams) * step.tiles;
     const Share<false> share{step.scratch + static_cast<i64>(b) * tiles, tiles, numbers, ROOM, chooser.words + 52};
     ReopenTiles<T> source{in, b, Bound(), share, opened, {}};
@@ -133,6 +134,7 @@ __global__ void __launch_bounds__(THREADS, 1) reopen_tiles(const __grid_constant
     const List list{step.lists + static_cast<i64>(b) * step.list_capacity, step.meetings + b};
     const Gathered gathered = meet(source, chooser, source.bound, step.width, list, gridDim.x, last, [] {});
     if (!last) return;
+    kernel_behind_may_start();
 
     const auto emit = [&](u32 place, u64 number) {
         const u32 slot = slot_of(number);

@@ -8,6 +8,7 @@
 
 template <class T>
 __global__ void __launch_bounds__(THREADS) row_mass(const __grid_constant__ Step step) {
+    after_kernels_ahead();
     Carver carver;
     float* const largest_of = carver.take<float>(WARPS);
     float* const sum_of = carver.take<float>(WARPS);

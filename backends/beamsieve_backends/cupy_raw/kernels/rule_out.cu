@@ -14,6 +14,7 @@ struct Signatures {
 };
 
 __global__ void __launch_bounds__(THREADS) rule_out(const __grid_constant__ Signatures in) {
+    after_kernels_ahead();
     for (i64 i = static_cast<i64>(blockIdx.x) * THREADS + threadIdx.x; i < in.total; i += static_cast<i64>(gridDim.x) * THREADS) {
         const u32 value = i & 15;
         const int nibble = static_cast<int>(i >> 4) % (in.words * 16);

@@ -65,6 +65,7 @@ __global__ void __launch_bounds__(THREADS, 2) score_rows(const __grid_constant__
     float* const staged_keys = carver.take<float>(step.staged);
     u32* const staged_names = carver.take<u32>(step.staged);
 
+    after_kernels_ahead();
     // Degrees, and where each beam's candidates begin.
     // A beam that is not there or has finished is looked up as row 0, so that no load waits for a branch.
     const int count = static_cast<int>(step.in_count[b]);
@@ -158,6 +159,7 @@ __global__ void __launch_bounds__(THREADS, 2) score_rows(const __grid_constant__
     }
 
     if (!arrived_last(&step.meetings[b].arrived, gridDim.x, chooser.words)) return;
+    kernel_behind_may_start();
 
     u32 alive = 0;
     const Gathered gathered = many_rows(rows, chooser, total, all_tiny, mass, alive);

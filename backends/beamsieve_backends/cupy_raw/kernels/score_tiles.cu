@@ -24,6 +24,7 @@ __global__ void __launch_bounds__(THREADS, 2) score_tiles(const __grid_constant_
     u32* const words = carver.take<u32>(BLOCK_WORDS);
     u8* const room = carver.take<u8>(0);  // of Arriving, where `vectors`
     const u32 at_once = blocks * (WARPS >> shift), of_beam = step.parts * groups_of_part(step);
+    after_kernels_ahead();
 #pragma unroll 1
     for (u32 from = 0; from < rows; from += at_once) {
         const u32 turn = from + (warp_id() >> shift) * blocks + block, known = turn < rows ? turn : 0;

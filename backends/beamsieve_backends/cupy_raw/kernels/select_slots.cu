@@ -50,6 +50,7 @@ __global__ void __launch_bounds__(THREADS) select_slots(const __grid_constant__ 
     Carver carver;
     Chooser chooser = make_chooser(carver, step.capacity);
     u32* const bests = carver.take<u32>(BESTS_KEPT);
+    after_kernels_ahead();
     const bool grouped = step.group > 1;
     const float* const best = grouped ? step.groups + b * groups_of(in) : step.scratch + b * step.scratch_stride;
     const u32 count = static_cast<u32>(grouped ? groups_of(in) : tiles_of(in));
@@ -58,6 +59,7 @@ __global__ void __launch_bounds__(THREADS) select_slots(const __grid_constant__ 
     const List list{step.lists + static_cast<i64>(b) * step.list_capacity, step.meetings + b};
     const Gathered gathered = meet(OpenSlots{in, b, bound}, chooser, bound, step.width, list, gridDim.x, last, [] {});
     if (!last) return;
+    kernel_behind_may_start();
 
     const auto emit = [&](u32 place, u64 number) {
         const i64 slot = slot_of(number);

@@ -21,6 +21,7 @@ __device__ __forceinline__ void write_best(const Slots& in, int b, u32 base, flo
 }
 
 __global__ void __launch_bounds__(THREADS, 4) tile_slots(const __grid_constant__ Slots in) {
+    after_kernels_ahead();
     const int b = blockIdx.y;
     const u32 tiles = tiles_of(in), step = gridDim.x * WARPS * TILES_AT_ONCE;
     const bool vectors = in.rows == nullptr && in.total % 4 == 0 && reinterpret_cast<u64>(in.keys) % 16 == 0;

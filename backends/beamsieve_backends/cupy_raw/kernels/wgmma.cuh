@@ -28,6 +28,14 @@ __device__ __forceinline__ void copy_box(u32 to, const Map& map, int depth, int 
     );
 }
 
+// What a thread itself puts there instead, 16 bytes; tensor cores see it when the thread has shown what it put and
+// the warp group, `number` 1 or 2, has met.
+__device__ __forceinline__ void put_piece(u32 at, const uint4& piece) {
+    asm volatile("st.shared.v4.b32 [%0], {%1, %2, %3, %4};" ::"r"(at), "r"(piece.x), "r"(piece.y), "r"(piece.z), "r"(piece.w) : "memory");
+}
+__device__ __forceinline__ void show_pieces() { asm volatile("fence.proxy.async.shared::cta;" ::: "memory"); }
+__device__ __forceinline__ void meet_in_group(u32 number) { asm volatile("bar.sync %0, 128;" ::"r"(number) : "memory"); }
+
 // How a factor lies in shared memory: rows of 128 bytes, their 16-byte pieces swizzled, eight rows to a group of
 // 1024 bytes. Sixteen numbers further on are two more.
 __device__ __forceinline__ u64 described(u32 at) { return static_cast<u64>((at & 0x3ffffu) >> 4) | 1ull << 16 | 64ull << 32 | 1ull << 62; }

@@ -16,16 +16,21 @@
 template <class T, bool Long>
 __global__ void __launch_bounds__(THREADS, 1) whole_row(const __grid_constant__ Step step) {
     const int b = blockIdx.y;
+    after_kernels_ahead();
     u32* const arrived = &step.meetings[b].arrived;
     if constexpr (Long) {
         const RowBeam beam = beam_on_row(step, b);
         multiply_in_row<T, false>(step, b, b + 1);
-        if (arrived_last(arrived, gridDim.x, reinterpret_cast<u32*>(shared_bytes))) choose_in_row<float, Long, false>(step, b, beam);
+        if (!arrived_last(arrived, gridDim.x, reinterpret_cast<u32*>(shared_bytes))) return;
+        kernel_behind_may_start();
+        choose_in_row<float, Long, false>(step, b, beam);
     } else {
         u32 begun = 0;  // blocks before this one; asked for here, needed after the products
         if (threadIdx.x == THREADS - 1) begun = atomicInc(arrived, gridDim.x - 1);
         const RowBeam beam = beam_on_row(step, b);
         multiply_in_row<T, false>(step, b, b + 1);
-        if (__syncthreads_or(threadIdx.x == THREADS - 1 && begun == gridDim.x - 1)) choose_in_row<float, Long, true>(step, b, beam);
+        if (!__syncthreads_or(threadIdx.x == THREADS - 1 && begun == gridDim.x - 1)) return;
+        kernel_behind_may_start();
+        choose_in_row<float, Long, true>(step, b, beam);
     }
 }

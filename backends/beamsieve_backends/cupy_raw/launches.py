@@ -1,4 +1,7 @@
-"""Launching a kernel whose blocks form clusters, which CuPy has no call for: the driver's own."""
+"""Launches that CuPy has no call for, by the driver's own.
+
+Of clusters of blocks, and of kernels that begin while the one ahead of them still runs.
+"""
 
 from __future__ import annotations
 
@@ -12,6 +15,7 @@ CLUSTERED = ("fused_rows", "pool_tiles", "rank_tiles")
 """Kernels whose blocks form clusters."""
 
 _CLUSTER_DIMENSION = 4  # CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION
+_BEGIN_EARLY = 6  # CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION
 _NON_PORTABLE_SIZE = 14  # CU_FUNC_ATTRIBUTE_NON_PORTABLE_CLUSTER_SIZE_ALLOWED
 
 
@@ -51,22 +55,42 @@ def allow_any_size(function: int) -> None:
     )
 
 
-def launch_clusters(
+def launch(
     function: int,
     grid: tuple[int, int, int],
     threads: int,
-    cluster: int,
     shared: int,
     stream: int,
     parameters: int,
+    *,
+    cluster: int,
+    early: bool,
 ) -> None:
-    """Start ``function``, each ``cluster`` neighbouring blocks of the first dimension together.
+    """Start ``function``.
+
+    Args:
+        function: its handle; and the addresses of a list of its arguments in ``parameters``.
+        grid: blocks.
+        threads: of a block, in one dimension.
+        shared: bytes of dynamic shared memory.
+        stream: where to run.
+        parameters: as the driver's ``kernelParams``.
+        cluster: so many neighbouring blocks of the first dimension together; 0 for no clusters.
+        early: it waits by itself for the kernel ahead of it on the stream, and may begin before
+            that one has ended (programmatic dependent launch).
 
     Raises:
         BackendError: the driver refuses.
     """
-    attribute = _Attribute(_CLUSTER_DIMENSION, 0, (cluster, 1, 1))
-    config = _Config(grid, (threads, 1, 1), shared, stream, ctypes.pointer(attribute), 1)
+    attributes = (_Attribute * 2)()
+    count = 0
+    if cluster:
+        attributes[count] = _Attribute(_CLUSTER_DIMENSION, 0, (cluster, 1, 1))
+        count += 1
+    if early:
+        attributes[count] = _Attribute(_BEGIN_EARLY, 0, (1,))
+        count += 1
+    config = _Config(grid, (threads, 1, 1), shared, stream, attributes, count)
     _checked(
         _driver().cuLaunchKernelEx(
             ctypes.byref(config), ctypes.c_void_p(function), ctypes.c_void_p(parameters), None
