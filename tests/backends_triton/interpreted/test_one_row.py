@@ -10,6 +10,7 @@ from beamsieve.engine import Engine
 from beamsieve.index import Index
 from beamsieve_backends.triton_slots import TritonBackend
 from beamsieve_backends.triton_slots import step as planning
+from beamsieve_backends.triton_slots.one_row import one_row as way
 from beamsieve_backends.triton_slots.tuning import TUNING
 
 from .walks import WAYS, Walk, follow
@@ -32,7 +33,6 @@ def taken(monkeypatch):
         steps.append(call.t)
         return way(call)
 
-    way = planning.one_row
     monkeypatch.setattr(planning, "one_row", one_row)
     return steps
 
