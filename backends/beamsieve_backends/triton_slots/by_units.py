@@ -72,16 +72,18 @@ def _threshold_of_units(held, unit_keys, n, k, slack, CHUNK: tl.constexpr):
 @triton.jit
 def append_units(
     scores, slot_ids, slot_scores, bonus, nudge, tops, log_sums, unit_beam, unit_list, listed,
-    candidates, candidate_scores, candidate_slots, beams_at, M, V, tau, kept, has_bonus, has_nudge,
-    SLOTS: tl.constexpr, FURTHER: tl.constexpr, UNITS: tl.constexpr, FEW: tl.constexpr,
+    candidates, candidate_scores, candidate_slots, beams_at, M, V, tau, upper, kept, has_bonus,
+    has_nudge, SLOTS: tl.constexpr, FURTHER: tl.constexpr, UNITS: tl.constexpr, FEW: tl.constexpr,
 ):  # fmt: skip
-    """Keep what reaches ``tau`` in the ``listed`` units of FURTHER slots, numbered from the first
-    further one (a beam's own lie before it); returns how many are kept then. A unit's beam is
-    looked up once, and what a slot is only where it is kept.
+    """Keep what reaches ``tau``, but not ``upper``, in the ``listed`` units of FURTHER slots,
+    numbered from the first further one (a beam's own lie before it); returns how many are kept
+    then, and how many of these units' slots reach ``upper``. A unit's beam is looked up once, and
+    what a slot is only where it is kept.
 
     FEW: waits count more than loads. So ``unit_beam`` is in the list's order, and what slots are is
     read before it is known which are kept.
     """
+    beyond = 0
     for begin in range(0, listed, UNITS):
         i = begin + tl.arange(0, UNITS)
         there = i < listed
@@ -109,18 +111,23 @@ def append_units(
             key = usable(total)
             if has_nudge != 0:
                 key = usable(key + tl.load(nudge + at, mask=identity >= 0, other=0.0))
-        keep = here & (ordered(key) >= tau)
+        over = here & (ordered(key) >= upper)
+        keep = here & (ordered(key) >= tau) & (over == 0)
         flag = keep.to(tl.int32)
-        of_unit = tl.sum(flag, 1)
+        # Both counts, of fewer than 2**15 slots, share one sum.
+        of_unit = tl.sum(flag + (over.to(tl.int32) << 16), 1)
+        counts = tl.sum(of_unit)
+        of_unit = of_unit & 0xFFFF
         place = kept + (tl.cumsum(of_unit, 0) - of_unit)[:, None] + tl.cumsum(flag, 1) - flag
-        kept += tl.sum(of_unit)
+        kept += counts & 0xFFFF
+        beyond += counts >> 16
         if FEW == 0:
             identity = tl.load(slot_ids + slot, mask=keep, other=EMPTY)
         identity = tl.where(identity >= 0, identity, m[:, None] * V)
         tl.store(candidates + place, packed(key, identity), mask=keep)
         tl.store(candidate_slots + place, slot, mask=keep)
         tl.store(candidate_scores + place, usable(total), mask=keep & (has_nudge != 0))
-    return kept
+    return kept, beyond
 
 
 @triton.jit
@@ -169,8 +176,9 @@ def by_units(
                 candidates, candidate_scores, candidate_slots, key, total, identity, slot, keep,
                 kept, has_nudge,
             )  # fmt: skip
-    return append_units(
+    kept, _ = append_units(
         scores, slot_ids, slot_scores, bonus, nudge, tops, log_sums, unit_beam, unit_list, listed,
-        candidates, candidate_scores, candidate_slots, beams_at, M, V, tau, kept, has_bonus,
-        has_nudge, SLOTS, FURTHER, CHUNK // FURTHER, False,
+        candidates, candidate_scores, candidate_slots, beams_at, M, V, tau, 2147483647, kept,
+        has_bonus, has_nudge, SLOTS, FURTHER, CHUNK // FURTHER, False,
     )  # fmt: skip
+    return kept

@@ -88,7 +88,7 @@ def finish_tokens(
     )  # fmt: skip
     out = (out_tokens, out_scores, out_keys, out_rows, out_parents, out_finished, out_count)
     rank_and_write(
-        candidates, scores, None, n, 0, b, tl.program_id(1) * OWN, tl.num_programs(1) * OWN,
-        (rows, finished, history), table, following, None, out, M, V, W, T, last, ragged, False,
-        T_UP, OWN, OTHERS,
+        candidates, scores, None, n, 0, b, tl.program_id(1) * OWN, tl.num_programs(1) * OWN, 0,
+        tl.program_id(1) == 0, (rows, finished, history), table, following, None, out, M, V, W, T,
+        last, ragged, False, T_UP, OWN, OTHERS,
     )  # fmt: skip

@@ -49,14 +49,14 @@ def logits_by_matrix(
     hidden, head, state, there, token, real, D,
     EVEN: tl.constexpr, BLOCK_K: tl.constexpr, PART: tl.constexpr, UPCAST: tl.constexpr,
 ):  # fmt: skip
-    """float32 [COLUMNS, UNIT]: each of the hidden states ``state`` (int64 [COLUMNS], where
+    """float32 [n, UNIT]: each of the hidden states ``state`` (int64 [n], 8 or more, where
     ``there``) times each head row of ``token`` [UNIT], where ``real``.
 
     UPCAST is for the interpreter, as in ``project.statistics``.
     """
     at_hidden, at_head = state * D, token.to(tl.int64) * D
     k = tl.arange(0, PART)
-    total = tl.zeros((UNIT, COLUMNS), tl.float32)
+    total = tl.zeros((UNIT, state.shape[0]), tl.float32)
     for first in range(0, D, BLOCK_K):
         for part in tl.static_range(BLOCK_K // PART):
             at = first + part * PART + k

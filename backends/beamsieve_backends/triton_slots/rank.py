@@ -179,15 +179,17 @@ def write_padding(alive, b, out, W, T, T_UP: tl.constexpr, OWN: tl.constexpr):
 
 @triton.jit
 def rank_and_write(
-    keys, scores, slots, n, has_scores, b, begin, stride, beams, table, following, units, out,
-    M, V, W, T, last, ragged,
+    keys, scores, slots, n, has_scores, b, begin, stride, before, pads, beams, table, following,
+    units, out, M, V, W, T, last, ragged,
     BY_SLOT: tl.constexpr, T_UP: tl.constexpr, OWN: tl.constexpr, OTHERS: tl.constexpr,
 ):  # fmt: skip
-    """Write the W best of the n candidates of request b as beams, in order, and padding behind.
+    """Write the n candidates of request b as beams, in order, as far as they are among its W best.
 
     Args:
         keys: packed candidates, of which this program places ``begin : begin + OWN`` and what
             follows in steps of ``stride``; scores, where they are not the keys; slots, if BY_SLOT.
+        before: how many better ones the request has beside these n.
+        pads: whether this program writes the padding, too; no worse ones are beside the n then.
         beams: rows, finished and history of all requests; history int32 [B, M, T - 1].
         BY_SLOT: a child's row follows from its slot and ``units``: first_entry int64 [B, M],
             unit_starts int32 [B, M + 1], and the slots of a beam's own and of its further units.
@@ -220,10 +222,11 @@ def rank_and_write(
         )  # fmt: skip
         rank, alive = ranked(keys, n, mine, OWN, OTHERS)
         write_beams(
-            rank, live, key, score, parent, token, entry, ends, done, past, b, out, W, T, T_UP
-        )
-    if begin == 0:
-        write_padding(alive, b, out, W, T, T_UP, OWN)
+            before + rank, live, key, score, parent, token, entry, ends, done, past, b, out, W, T,
+            T_UP,
+        )  # fmt: skip
+    if pads:
+        write_padding(before + alive, b, out, W, T, T_UP, OWN)
 
 
 @triton.jit(do_not_specialize=[
@@ -257,6 +260,7 @@ def write_best(
     out = (out_tokens, out_scores, out_keys, out_rows, out_parents, out_finished, out_count)
     rank_and_write(
         keys + b * CAPACITY, scores + b * CAPACITY, None, tl.load(count + b), 1, b,
-        tl.program_id(1) * OWN, tl.num_programs(1) * OWN, (rows, finished, history), table,
-        following, None, out, M, V, W, T, last, ragged, False, T_UP, OWN, OTHERS,
+        tl.program_id(1) * OWN, tl.num_programs(1) * OWN, 0, tl.program_id(1) == 0,
+        (rows, finished, history), table, following, None, out, M, V, W, T, last, ragged, False,
+        T_UP, OWN, OTHERS,
     )  # fmt: skip

@@ -9,7 +9,6 @@ import triton.language as tl
 
 from beamsieve_backends.triton_slots.ordering import usable
 from beamsieve_backends.triton_slots.products import (
-    COLUMNS,
     UNIT,
     logits_by_matrix,
     logits_by_sums,
@@ -43,14 +42,15 @@ def score_shared(
     EVEN: tl.constexpr, BLOCK_K: tl.constexpr, PART: tl.constexpr, HAS_LOGITS: tl.constexpr,
     MATRIX: tl.constexpr, UPCAST: tl.constexpr, TARGETED: tl.constexpr,
 ):  # fmt: skip
-    """Score the same unit of a row for up to COLUMNS beams that are at it.
+    """Score the same unit of a row for up to n beams that are at it.
 
     Args:
-        b, m: int64 and int32 [COLUMNS], beam m of request b, where ``there``.
-        slots_at, units_at: int64 [COLUMNS]; where the unit's slots begin, and its own place.
+        b, m: int64 and int32 [n], beam m of request b, where ``there``.
+        slots_at, units_at: int64 [n]; where the unit's slots begin, and its own place.
         token, real, entry: [UNIT]; the unit's tokens, and their entries.
     """
     state = b * M + m
+    COLUMNS: tl.constexpr = state.shape[0]
     column = tl.arange(0, COLUMNS)
     both = there[:, None] & real[None, :]
     if HAS_LOGITS:

@@ -6,6 +6,7 @@ from typing import Any
 
 import torch
 
+from beamsieve_backends.triton_slots.by_units import FEW_UNITS
 from beamsieve_backends.triton_slots.call import Call, NewBeams
 from beamsieve_backends.triton_slots.launch import INTERPRETED, cdiv, launch, power_of_two
 from beamsieve_backends.triton_slots.rows import link_rows, score_rows
@@ -65,7 +66,8 @@ def selective(call: Call) -> NewBeams:
 
 WIDE_ROW = 32 * FURTHER
 """Where a row has so many tokens, requests that meet it decide how long finishing takes: so many
-warps as there are for units, and each program on a processor of its own."""
+warps as there are for units, and each program on a processor of its own. Scoring takes a unit of
+such a row for more requests at once, as its head rows are most of what it reads."""
 PRODUCT = ("EVEN", "BLOCK_K", "PART", "MATRIX", "UPCAST", "registers")
 
 
@@ -114,6 +116,8 @@ def _score_beams(
     of_first = cdiv(M * slots, FURTHER)
     # A wide row may come at any time, and its units are dealt to all programs of this kind.
     most = table.most_units(M, call.beams.distinct)
+    if table.widest >= WIDE_ROW and shape["together"] < B:
+        shape |= TUNING["slots_of_wide_rows"]
     spread = cdiv(shape["programs"] * PROCESSORS, B)
     up = beams_up(M)
     launch(
@@ -127,7 +131,8 @@ def _score_beams(
         unit_beam, *found, M, call.V, call.D, capacity, units_capacity, of_first,
         *_arguments_of(call), call.over_kept, BATCH_UP=coarse(B, 32),
         BEAM_BLOCK=128 if M <= 128 else 512, DENSE=table.dense, SLOTS=slots,
-        HAS_LOGITS=call.has_logits, TARGETED=call.targeting is not None, warps=1, stages=1,
+        HAS_LOGITS=call.has_logits, TARGETED=call.targeting is not None,
+        TOGETHER=shape["together"], warps=1, stages=1,
         **{name: shape[name] for name in PRODUCT},
     )  # fmt: skip
 
@@ -153,15 +158,23 @@ def _finish(
     finish = TUNING["finish"]
     others = finish["ranked"] * shape["warps"] // finish["warps"] // own
     units = call.empty(2, B, M + units_capacity, dtype=torch.int32)
+    programs = cdiv(ranked, own)
+    # Smaller shares are ranked among all others sooner than the borders of intervals are found.
+    intervals = own >= finish["interval"]
     room = capacity + W + call.slack
+    if intervals:
+        # Each program's part of it: twice the most candidates, those of units among them.
+        most = W + W // 2 + call.slack + int(FEW_UNITS) * FURTHER
+        room = max(room, 2 * programs * most)
     launch(
-        finish_slots, (B, cdiv(ranked, own)), call.beams.scores, *scored, *units,
+        finish_slots, (B, programs), call.beams.scores, *scored, *units,
         call.empty(B, room, dtype=torch.int64),
         call.empty(B, room) if call.has_nudge else call.beams.scores,
         call.empty(B, room, dtype=torch.int32), *call.writing(by_slot=True), call.slack, capacity,
-        units_capacity, call.has_bonus, call.has_nudge, int(has_normalizers),
+        units_capacity, room, call.has_bonus, call.has_nudge, int(has_normalizers),
         SLOTS=call.table.slots, FURTHER=FURTHER, BEAM_BLOCK=128 if M <= 128 else 512, CHUNK=chunk,
-        DIRECT=direct, OWN=own, OTHERS=others, T_UP=max(8, power_of_two(call.t)), **shape,
+        DIRECT=direct, INTERVALS=intervals, OWN=own, OTHERS=others,
+        T_UP=max(8, power_of_two(call.t)), **shape,
     )  # fmt: skip
 
 

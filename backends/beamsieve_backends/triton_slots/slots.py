@@ -115,7 +115,7 @@ def _score_further(
     PART: tl.constexpr, HAS_LOGITS: tl.constexpr, MATRIX: tl.constexpr, UPCAST: tl.constexpr,
     TARGETED: tl.constexpr,
 ):  # fmt: skip
-    """Score further units ``unit`` of beams m of requests b, [COLUMNS], where ``there``; those that
+    """Score further units ``unit`` of beams m of requests b, [n], where ``there``; those that
     have the same tokens together. ``before`` counts the beam's further units before each; entry and
     degree are the beams'."""
     passed = SLOTS + before * UNIT
@@ -126,10 +126,11 @@ def _score_further(
     tl.store(unit_beam + b * UNIT_CAPACITY + unit, m, mask=there)
     slots_at = b * CAPACITY + M * SLOTS + unit * UNIT
     units_at = b * (M + UNIT_CAPACITY) + M + unit
-    column = tl.arange(0, COLUMNS)
+    n: tl.constexpr = there.shape[0]
+    column = tl.arange(0, n)
     left = there
-    leader = tl.min(tl.where(left, column, COLUMNS))
-    while leader < COLUMNS:
+    leader = tl.min(tl.where(left, column, n))
+    while leader < n:
         lead = column == leader
         opens = tl.sum(tl.where(lead, begin, 0))
         together = left & (begin == opens)
@@ -148,12 +149,12 @@ def _score_further(
             rules, over_kept, EVEN, BLOCK_K, PART, HAS_LOGITS, MATRIX, UPCAST, TARGETED,
         )  # fmt: skip
         left = left & (together == 0)
-        leader = tl.min(tl.where(left, column, COLUMNS))
+        leader = tl.min(tl.where(left, column, n))
 
 
 @triton.jit
 def _widest_of(widest, request, requests):
-    """What ``units.count_units`` noted of the widest beams of requests (int64 [COLUMNS]): int32
+    """What ``units.count_units`` noted of the widest beams of requests (int64 [n]): int32
     beam, first further unit and count, 0 where the row is not WIDE; int64 entry; int32 degree."""
     at = widest + request * WIDEST
     inside = request < requests
@@ -181,13 +182,14 @@ def score_slots(
     over_kept,
     BATCH_UP: tl.constexpr, BEAM_BLOCK: tl.constexpr, DENSE: tl.constexpr, SLOTS: tl.constexpr,
     EVEN: tl.constexpr, BLOCK_K: tl.constexpr, PART: tl.constexpr, HAS_LOGITS: tl.constexpr,
-    MATRIX: tl.constexpr, UPCAST: tl.constexpr, TARGETED: tl.constexpr, PDL: tl.constexpr,
+    MATRIX: tl.constexpr, UPCAST: tl.constexpr, TARGETED: tl.constexpr, TOGETHER: tl.constexpr,
+    PDL: tl.constexpr,
 ):  # fmt: skip
     """The logit of every slot, and each unit's share of the log-softmax.
 
     The last OF_FIRST programs of a request score UNIT slots of beams' own units each; those before
     them, which have more to wait for, of all requests share all requests' further units. Those of
-    each request's widest beam, if it is WIDE, come first, the same of up to COLUMNS requests at
+    each request's widest beam, if it is WIDE, come first, the same of up to TOGETHER requests at
     once; then all others, one by one.
 
     Args:
@@ -230,10 +232,10 @@ def score_slots(
     else:
         requests = tl.num_programs(0)
         item = tl.program_id(1) * requests + tl.program_id(0)
-        column = tl.arange(0, COLUMNS)
-        groups = tl.cdiv(requests, COLUMNS)
+        column = tl.arange(0, TOGETHER)
+        groups = tl.cdiv(requests, TOGETHER)
         # Read before it is known whether there is such a unit, so that this is one wait.
-        own = item % groups * COLUMNS + column.to(tl.int64)
+        own = item % groups * TOGETHER + column.to(tl.int64)
         beam, opens, of_own, entry, degree = _widest_of(widest, own, requests)
         every = tl.arange(0, BATCH_UP).to(tl.int64)
         of_each = tl.load(unit_starts + every * (M + 1) + M, mask=every < requests, other=0)
@@ -244,7 +246,7 @@ def score_slots(
         ends = tl.cumsum(of_others, 0)
         n = of_wide + tl.sum(of_others)
         while item < n:
-            before = item // groups + tl.zeros((COLUMNS,), tl.int32)
+            before = item // groups + tl.zeros((TOGETHER,), tl.int32)
             there = before < of_own
             if item >= of_wide:
                 place = item - of_wide
@@ -271,5 +273,5 @@ def score_slots(
                 HAS_LOGITS, MATRIX, UPCAST, TARGETED,
             )  # fmt: skip
             item += of_request * requests
-            own = item % groups * COLUMNS + column.to(tl.int64)
+            own = item % groups * TOGETHER + column.to(tl.int64)
             beam, opens, of_own, entry, degree = _widest_of(widest, own, requests)

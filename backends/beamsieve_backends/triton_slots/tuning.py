@@ -27,10 +27,12 @@ TOGETHER = 2
 TUNING: dict[str, dict[str, Any]] = {
     "slots": {
         "programs": 16,
+        "together": 8,
         "BLOCK_K": 256,
         "PART": 64,
         "registers": 128,
     },
+    "slots_of_wide_rows": {"programs": 8, "together": 16, "registers": 128},
     "statistics_16": {"BLOCK_M": 16, "BLOCK_K": 64, "warps": 4, "stages": 3},
     "statistics_64": {"BLOCK_M": 64, "BLOCK_K": 64, "warps": 4, "stages": 3},
     "statistics_128": {"BLOCK_M": 128, "BLOCK_K": 64, "warps": 8, "stages": 3, "registers": 128},
@@ -43,7 +45,7 @@ TUNING: dict[str, dict[str, Any]] = {
         "few": {"narrow": 64, "wide": 128},
         "many": {"small": 64, "narrow": 128, "wide": 128},
     },
-    "finish": {"direct": True, "ranked": 4096, "warps": 8, "held_by_warp": 512},
+    "finish": {"direct": True, "ranked": 4096, "warps": 8, "held_by_warp": 512, "interval": 128},
     "rows": {"shared": 1, "units": 4},
     "one_row": {
         "warps": {64: 1, 512: 4, 2048: 4, 8192: 8},

@@ -33,6 +33,27 @@ def test_shared_rows_are_scored_as_each_alone(step, monkeypatch):
         assert torch.equal(*(getattr(new, name) for new in found)), name
 
 
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float32])
+def test_a_wide_row_is_scored_for_many_requests_as_for_each(dtype, monkeypatch):
+    sids = [[token, token % 7] for token in range(30)] + [[3, token] for token in range(600)]
+    stage = Stage(step_tables(np.unique(sids, axis=0), [600] * 2), torch.device("cpu"))
+    stage.plan = {2: "selective"}
+    case = stage.cases(5, 6, dtype)[1]
+    for b in range(5):
+        case.rows[b] = torch.randperm(30, generator=torch.manual_seed(b))[:6]
+        case.rows[b, 1 + b % 2] = 3 if b != 2 else 29  # the row, all but one of them
+    found = []
+    monkeypatch.setitem(TUNING["rows"], "shared", 0)
+    for together, programs in ((2, 4), (4, 2), (16, 1)):
+        shape = {"together": together, "programs": programs}
+        monkeypatch.setitem(TUNING["slots"], "together", 0)
+        monkeypatch.setitem(TUNING, "slots_of_wide_rows", shape)
+        found.append(stage.step(case, 40))
+    for name in ("tokens", "scores", "keys", "rows", "parents", "finished", "count"):
+        first, *others = (getattr(new, name) for new in found)
+        assert all(torch.equal(first, other) for other in others), name
+
+
 @pytest.mark.parametrize("normalize", ["catalog", "eligible"])
 def test_requests_that_share_rows_keep_their_own_targeting(normalize):
     draw = np.random.default_rng(3)

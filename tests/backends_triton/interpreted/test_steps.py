@@ -89,6 +89,50 @@ def test_wide_rows_among_short_ones(dtype, chunk, monkeypatch):
     walk.step(30, **walk.normal(30, dtype))
 
 
+def spread(monkeypatch, own):
+    """Has many programs of a request choose, each of which ranks ``own`` candidates at once."""
+    monkeypatch.setitem(TUNING["finish"], "direct", False)
+    monkeypatch.setitem(TUNING["finish"], "interval", own)
+    monkeypatch.setattr(Call, "own_share", lambda self, ranked, warps: own)
+
+
+@pytest.mark.parametrize("width", [9, 100])
+def test_programs_that_rank_an_interval_each(width, monkeypatch):
+    spread(monkeypatch, 16)
+    walk = Walk(17, 150, 2, 700, layout="sparse")
+    walk.begin(2)
+    walk.step(48, **walk.normal(48))
+    nudge = walk.draw.standard_normal((*walk.beams.rows.shape, 150)).astype(np.float32)
+    walk.step(width, **walk.normal(width), nudge=nudge)
+
+
+@pytest.mark.parametrize("width", [9, 100])
+def test_equal_keys_of_intervals_go_by_parent_and_token(width, monkeypatch):
+    spread(monkeypatch, 16)
+    walk = Walk(19, 150, 2, 700, layout="sparse")
+    walk.begin(2)
+    for each in (48, width):
+        walk.step(each, logits=np.zeros((*walk.beams.rows.shape, 150), np.float32))
+
+
+@pytest.mark.parametrize("ahead", [3.0, 5.0, 5.5, 30.0])
+def test_units_of_a_wide_row_among_intervals(ahead, monkeypatch):
+    # Of the sixty best, one is of that row, some are, half are, or all.
+    spread(monkeypatch, 16)
+    monkeypatch.setitem(TUNING["survivors"], "chunks", (512,))
+    sids = [[token, token % 7] for token in range(100)] + [[3, token] for token in range(600)]
+    catalog = Catalog.from_arrays(np.unique(sids, axis=0), codebooks=[100, 600])
+    walk = Walk(18, 100, 2, 5)
+    walk.trie = spec.Trie(sorted(set(map(tuple, sids))), codebooks=[100, 600])
+    walk.engine = Engine(Index.build(catalog, layout="sparse"), TritonBackend(), "catalog")
+    walk.begin(2)
+    first = walk.draw.standard_normal((2, 1, 100)).astype(np.float32)
+    first[:, :, 3] = ahead
+    walk.step(60, logits=first)
+    walk.vocabulary = 600
+    walk.step(60, **walk.normal(60))
+
+
 @pytest.mark.parametrize("first_too", [False, True])
 @pytest.mark.parametrize("projection", ["full", "selective"])
 def test_nothing_counts_of_what_memory_held_before(projection, first_too, monkeypatch, request):
