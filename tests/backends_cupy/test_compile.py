@@ -142,7 +142,7 @@ def test_what_one_architecture_refuses_is_found() -> None:
 
 def test_products_by_warp_groups_compile_for_hopper() -> None:
     """With their own instructions, and without spills."""
-    text = warp_groups.text_of("bfloat16", "true")
+    text = warp_groups.text_of("bfloat16", "true", "false")
     text += "#if defined(__CUDA_ARCH__) && !defined(__CUDA_ARCH_FEAT_SM90_ALL)\n#error\n#endif\n"
     program = Program("cupy", "multiply_tiles.cu", text, ("entry",))
     problem, code, _ = COMPILER.compile(program, "sm_90a")

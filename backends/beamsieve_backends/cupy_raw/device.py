@@ -261,9 +261,9 @@ class CudaDevice:
             (each if isinstance(each, int) else self.address(each), count)
             for each, count in factors
         )
-        dtype, same = parameters
+        dtype, same, splits = parameters
         self._warp_group_kernels.launch(
-            (dtype, same),
+            (dtype, same, splits),
             values,
             ((left, rows), (right, columns)),
             form,

@@ -152,7 +152,6 @@ class StepCall:
         hidden, head = (self.device.contiguous(x) for x in (self.inputs.hidden, self.inputs.head))
         self.held += [hidden, head]
         self.projection_fields()
-        size = int(hidden.shape[-1])
         full = self._projection(hidden, head)
         tile_products.launch(
             self.device,
@@ -162,7 +161,7 @@ class StepCall:
             self.inputs,
             self.shape.B,
             self.normalize,
-            lambda: full.head_halves(size),
+            full,
         )
 
     def selective(self) -> bool:

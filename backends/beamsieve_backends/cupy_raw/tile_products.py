@@ -14,6 +14,7 @@ import numpy as np
 
 from beamsieve.interface import Normalize, StepInputs
 from beamsieve_backends.cupy_raw import arguments
+from beamsieve_backends.cupy_raw.projection import FullProjection
 from beamsieve_backends.cupy_raw.selection import (
     GROUPS_OF_BEAMS,
     OPENED_BYTES,
@@ -31,6 +32,8 @@ BLOCK_ROWS = 128
 """Beams of a block of multiply_tiles."""
 BOXES, BOX_BYTES = 4, 128 * 64 * 2
 """Boxes that a row is fetched in, whatever its length, and the bytes of a box."""
+MOST_PAIRS = 32
+"""Up to so many, float32 states are split where they are multiplied."""
 MOST_DEPTH = 64 * BOXES
 """Hidden size up to which the states of a block's beams stay in shared memory beside the ring."""
 
@@ -74,7 +77,7 @@ def launch(
     inputs: StepInputs,
     batch: int,
     normalize: Normalize,
-    halves: Any,
+    full: FullProjection,
 ) -> None:
     """multiply_tiles, key_tiles, reopen_tiles; ``fields`` say all of ``Step`` but the workspace.
 
@@ -86,7 +89,7 @@ def launch(
         inputs: the step's.
         batch: requests.
         normalize: the engine's.
-        halves: splits a float32 head: a call that returns its parts and their units.
+        full: how float32 factors become halves.
     """
     assert inputs.hidden is not None
     dtype, size = str(inputs.hidden.dtype.name), int(inputs.hidden.shape[-1])
@@ -98,10 +101,14 @@ def launch(
     take, address = work.take, device.address
     left, right, parts = fields["hidden"], fields["head"], 1
     units: dict[str, int] = {}
-    if dtype == "float32":
-        split = halves()
-        left = right = split.parts  # the kernel splits the states by itself
-        units = {"right_units": address(split.units)}
+    rows, splits = shape.rows, dtype == "float32" and shape.pairs <= MOST_PAIRS
+    if splits:
+        head = full.head_halves(size)
+        left = right = head.parts  # of states the kernel makes parts itself
+        rows, parts = table.vocabulary, 3
+        units = {"right_units": address(head.units)}
+    elif dtype == "float32":
+        left, right, units = full.halves(rows, size)
         parts = 3
     step = arguments.structure(
         arguments.STEP,
@@ -142,12 +149,13 @@ def launch(
     kind = "bfloat16" if dtype == "bfloat16" else "float16"
     device.multiply_tiles(
         product,
-        ((left, table.vocabulary if parts == 3 else shape.rows), (right, table.vocabulary)),
+        ((left, rows), (right, table.vocabulary)),
         (kind, parts, size),
         (splits, blocks),
         1024 + (resident * BOXES + stages) * BOX_BYTES + 16 * stages + 8,
         arguments.CUDA_TYPES[dtype],
         "true" if same else "false",
+        "true" if splits else "false",
     )
     # Two blocks of key_tiles to a multiprocessor, a warp to a beam.
     key_blocks = max(1, min(-(-shape.M // WARPS), 2 * device.multiprocessors // batch))

@@ -20,27 +20,34 @@ from numpy.typing import NDArray
 
 from beamsieve.errors import BackendError
 from beamsieve_backends.cupy_raw.launches import launch
-from beamsieve_backends.cupy_raw.sources import source_of
+from beamsieve_backends.cupy_raw.sources import expression, source_of
 
 THREADS = 384
 """Two warp groups that multiply, and one whose first thread fetches."""
 OPTIONS = ("--std=c++17", "--gpu-architecture=sm_90a")
 BOX_ROWS, BOX_DEPTH = 128, 64
-INSTANCES = tuple(
-    (dtype, same) for dtype in ("float", "bfloat16", "float16") for same in ("true", "false")
+INSTANCES = (
+    *(
+        (dtype, same, "false")
+        for dtype in ("float", "bfloat16", "float16")
+        for same in ("true", "false")
+    ),
+    *(("float", same, "true") for same in ("true", "false")),
 )
+"""Of the kernel's template: T, Same, Splits."""
 
 _SHARED_BYTES = 8  # CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
 _KINDS = {"float16": 6, "bfloat16": 9}  # CUtensorMapDataType
 _SWIZZLE_128B, _PROMOTE_256B = 3, 3
 
 
-def text_of(dtype: str, same: str) -> str:
+def text_of(dtype: str, same: str, splits: str) -> str:
     """What NVRTC compiles: one instance, under a name of its own."""
+    block = expression("multiply_block", dtype, same, splits)
     return (
         f"{source_of('multiply_tiles')}\n"
         f'extern "C" __global__ void __launch_bounds__(PRODUCT_THREADS, 1)\n'
-        f"entry(const __grid_constant__ Product in) {{ multiply_block<{dtype}, {same}>(in); }}\n"
+        f"entry(const __grid_constant__ Product in) {{ {block}(in); }}\n"
     )
 
 
@@ -63,15 +70,15 @@ class WarpGroupKernels:
 
     def __init__(self, shared_bytes: int) -> None:
         self._shared_bytes = shared_bytes
-        self._functions: dict[tuple[str, str], ctypes.c_void_p] = {}
+        self._functions: dict[tuple[str, str, str], ctypes.c_void_p] = {}
         self._lock = threading.Lock()
 
-    def function(self, dtype: str, same: str) -> ctypes.c_void_p:
-        """The instance, loaded into the current context."""
+    def function(self, instance: tuple[str, str, str]) -> ctypes.c_void_p:
+        """One of INSTANCES, loaded into the current context."""
         with self._lock:
-            found = self._functions.get((dtype, same))
+            found = self._functions.get(instance)
             if found is None:
-                found = self._functions[dtype, same] = self._loaded(machine_code(dtype, same))
+                found = self._functions[instance] = self._loaded(machine_code(*instance))
             return found
 
     def _loaded(self, code: bytes) -> ctypes.c_void_p:
@@ -89,7 +96,7 @@ class WarpGroupKernels:
 
     def launch(
         self,
-        instance: tuple[str, str],
+        instance: tuple[str, str, str],
         values: NDArray[Any],
         factors: tuple[tuple[int, int], tuple[int, int]],
         form: tuple[str, int, int],
@@ -115,7 +122,7 @@ class WarpGroupKernels:
         bytes_ = values.tobytes()
         memory = ctypes.create_string_buffer(bytes_, len(bytes_))
         pointers = (ctypes.c_void_p * 1)(ctypes.addressof(memory))
-        function = self.function(*instance).value
+        function = self.function(instance).value
         launch(
             function or 0,
             (*grid, 1),
@@ -154,11 +161,11 @@ def tensor_map(address: int, rows: int, dtype: str, parts: int, size: int) -> by
     return ctypes.string_at(at, 128)
 
 
-def machine_code(dtype: str, same: str) -> bytes:
+def machine_code(dtype: str, same: str, splits: str) -> bytes:
     """The instance for sm_90a, from the cache on disk or compiled and put there."""
     from cupy.cuda import nvrtc
 
-    text = text_of(dtype, same)
+    text = text_of(dtype, same, splits)
     stamp = sha256(repr((text, OPTIONS, nvrtc.getVersion())).encode()).hexdigest()[:32]
     folder = os.environ.get("CUPY_CACHE_DIR") or "~/.cupy/kernel_cache"  # where CuPy keeps its own
     kept = Path(folder).expanduser() / f"beamsieve-{stamp}.cubin"

@@ -7,8 +7,9 @@
 // Products are tensor cores' (wgmma): two warp groups have 64 beams each, whose states stay in shared memory;
 // one thread more fetches the head in boxes of 128 tokens and 64 numbers, which go round in a ring. What
 // becomes of a pair of tiles is worked out while the products of the next one run: two sets of results.
-// A float32 head comes as split_halves made it, the states are split likewise on their way into shared memory, and
-// the three products with three of their parts' pairs are added up.
+// A float32 head comes as split_halves made it, and so do states, or they are split likewise on their way into
+// shared memory (`Splits`); the three products with three of their parts' pairs are added up. Splitting here takes no
+// launch, but leaves the compiler less room in the loop, which a large codebook pays for.
 //
 // Grid (splits of the segments, blocks of 128 beams), PRODUCT_THREADS threads; a beam's numbers depend on neither.
 // Without sm_90a the same by plain arithmetic, to be tested on any device.
@@ -17,7 +18,7 @@ constexpr int PRODUCT_THREADS = 384, GROUP_ROWS = 64, BLOCK_ROWS = 2 * GROUP_ROW
 constexpr u32 BOX = BLOCK_ROWS * DEPTH * 2;  // bytes
 
 struct __align__(64) Product {
-    Map left, right;   // [B * M, 1, d], nothing where states are float32; [V, parts, d]; of 16-bit numbers
+    Map left, right;   // [B * M, parts, d], nothing where states are split here; [V, parts, d]; of 16-bit numbers
     Sixteens sixteens;
     i64 rows;          // B * M
     int stages;        // boxes of the head that the ring has room for
@@ -91,8 +92,8 @@ __device__ __forceinline__ void finish_tile(
     }
 }
 
-// Row h of a lane: beams are 64 to a warp group, 16 to a warp.
-template <class T>
+// Row h of a lane: beams are 64 to a warp group, 16 to a warp. Its unit is what split_halves left (`Stored`), or `unit`.
+template <bool Stored>
 __device__ __forceinline__ ProductRow row_of(const Product& in, int warp, int h, float unit) {
     const Step& step = in.sixteens.step;
     ProductRow row;
@@ -102,7 +103,7 @@ __device__ __forceinline__ ProductRow row_of(const Product& in, int warp, int h,
     const bool live = known - b * step.beams < step.in_count[b] && !step.in_finished[known];
     row.valid = step.table.bitmap + (live ? step.in_rows[known] : 0) * step.table.words;
     row.eligible = step.eligible == nullptr ? nullptr : step.eligible + known * step.eligible_words;
-    row.unit = unit;
+    row.unit = Stored ? step.left_units[known] : unit;
     return row;
 }
 
@@ -166,12 +167,13 @@ __device__ __forceinline__ float2 split_states(const Product& in, const Room& ro
     return units;
 }
 
-// The one thread that fetches: 16-bit states once, then the head box by box.
-template <int Count>
+// The one thread that fetches: states that are not split here once, then the head box by box.
+template <int Count, bool Splits>
 __device__ __forceinline__ void fetch(const Product& in, const Room& room, int first, int end) {
-    if (Count == 1) {
-        arrive_with(room.loaded, BOXES * BOX);
-        for (int k = 0; k < BOXES; ++k) copy_box(room.left + k * BOX, in.left, k * DEPTH, 0, blockIdx.y * BLOCK_ROWS, room.loaded);
+    if (!Splits) {
+        arrive_with(room.loaded, Count * BOXES * BOX);
+        for (int part = 0; part < Count; ++part)
+            for (int k = 0; k < BOXES; ++k) copy_box(room.left + (part * BOXES + k) * BOX, in.left, k * DEPTH, part, blockIdx.y * BLOCK_ROWS, room.loaded);
     }
     Place place;
     for (int pair = first; pair < end; ++pair)
@@ -243,11 +245,11 @@ __device__ __forceinline__ void turn(
 }
 
 // What a warp of a warp group does.
-template <class T, bool Same>
+template <class T, bool Same, bool Splits>
 __device__ __forceinline__ void multiply_and_finish(const Product& in, const Room& room, int warp, int first, int end) {
     float2 units = make_float2(1.0f, 1.0f);
-    if constexpr (Parts<T>::COUNT == 2) units = split_states(in, room, warp);
-    const ProductRow row[2] = {row_of<T>(in, warp, 0, units.x), row_of<T>(in, warp, 1, units.y)};
+    if constexpr (Splits) units = split_states(in, room, warp);
+    const ProductRow row[2] = {row_of<Parts<T>::COUNT == 2 && !Splits>(in, warp, 0, units.x), row_of<Parts<T>::COUNT == 2 && !Splits>(in, warp, 1, units.y)};
     const u32 rows = warp / 4 * GROUP_ROWS * DEPTH * 2;
     Mass mass[2];
     Bits bits[2] = {};
@@ -255,7 +257,7 @@ __device__ __forceinline__ void multiply_and_finish(const Product& in, const Roo
     float even[64], odd[64];
 #pragma unroll
     for (int i = 0; i < 64; ++i) even[i] = odd[i] = 0.0f;
-    if (Parts<T>::COUNT == 1) await(room.loaded, 0);
+    if (!Splits) await(room.loaded, 0);
 #pragma unroll 1
     for (int pair = first; pair < end; pair += 2) {
         turn<T, Same>(in, room, row, bits, mass, place, given, rows, first, pair, even, odd);
@@ -272,7 +274,7 @@ __device__ __forceinline__ void multiply_and_finish(const Product& in, const Roo
     }
 }
 
-template <class T, bool Same>
+template <class T, bool Same, bool Splits>
 __device__ __forceinline__ void run_block(const Product& in, int first, int end) {
     constexpr int COUNT = Parts<T>::COUNT;
     const Room room(in, COUNT);
@@ -289,21 +291,21 @@ __device__ __forceinline__ void run_block(const Product& in, int first, int end)
     __syncthreads();
     if (warp >= 8) {
         asm volatile("setmaxnreg.dec.sync.aligned.u32 24;");
-        if (threadIdx.x == 256) fetch<COUNT>(in, room, first, end);
+        if (threadIdx.x == 256) fetch<COUNT, Splits>(in, room, first, end);
     } else {
         asm volatile("setmaxnreg.inc.sync.aligned.u32 240;");
-        multiply_and_finish<T, Same>(in, room, warp, first, end);
+        multiply_and_finish<T, Same, Splits>(in, room, warp, first, end);
     }
 }
 
 #else
 
-template <class T, bool Same>
+template <class T, bool Same, bool Splits>
 __device__ __forceinline__ void run_block(const Product& in, int first, int end) {
     const Step& step = in.sixteens.step;
     after_kernels_ahead();
     if (warp_id() >= 8) return;
-    const ProductRow row[2] = {row_of<T>(in, warp_id(), 0, 1.0f), row_of<T>(in, warp_id(), 1, 1.0f)};
+    const ProductRow row[2] = {row_of<false>(in, warp_id(), 0, 1.0f), row_of<false>(in, warp_id(), 1, 1.0f)};
     Mass mass[2];
 #pragma unroll 1
     for (int pair = first; pair < end; ++pair) {
@@ -330,13 +332,13 @@ __device__ __forceinline__ void run_block(const Product& in, int first, int end)
 
 #endif
 
-template <class T, bool Same>
+template <class T, bool Same, bool Splits>
 __device__ __forceinline__ void multiply_block(const Product& in) {
     const i64 segments = in.sixteens.segments;
     const int first = static_cast<int>(segments * blockIdx.x / gridDim.x) * SEGMENT_PAIRS;
     const int end = min(static_cast<int>(segments * (blockIdx.x + 1) / gridDim.x) * SEGMENT_PAIRS, in.sixteens.pairs);
-    run_block<T, Same>(in, first, end);
+    run_block<T, Same, Splits>(in, first, end);
 }
 
-template <class T, bool Same>
-__global__ void __launch_bounds__(PRODUCT_THREADS, 1) multiply_tiles(const __grid_constant__ Product in) { multiply_block<T, Same>(in); }
+template <class T, bool Same, bool Splits>
+__global__ void __launch_bounds__(PRODUCT_THREADS, 1) multiply_tiles(const __grid_constant__ Product in) { multiply_block<T, Same, Splits>(in); }
