@@ -132,6 +132,8 @@ class ReferenceBackend(Backend):
             return value
         if hasattr(value, "detach"):
             value = value.detach()
+        if hasattr(value, "resolve_neg"):  # DLPack forgets that a sign is still to be turned
+            value = value.resolve_neg()
         try:
             if hasattr(value, "__dlpack_device__"):
                 if int(value.__dlpack_device__()[0]) == _DLPACK_CPU:

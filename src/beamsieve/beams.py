@@ -141,11 +141,13 @@ class PreparedHead:
         head: [V, d], on the backend's device.
         backend: who prepared it: no other can use it.
         made: the backend's own; None where it needs no more than the head.
+        given: both as ``prepare_head`` returned them: neither may be replaced.
     """
 
     head: Array
     backend: Any = field(repr=False)
     made: Any = field(default=None, repr=False)
+    given: tuple[Array, Any] | None = field(default=None, repr=False)
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,7 @@ from typing import Any
 from beamsieve import checks
 from beamsieve.errors import BackendError, InputError
 from beamsieve.interface import Beams, Candidates, PreparedHead
-from beamsieve.opening import opened
+from beamsieve.opening import is_out_of_memory, opened
 from beamsieve.plan import Plan, planned
 from beamsieve.results import RequestHits, hits_of_beams
 from beamsieve.served import Served
@@ -191,13 +191,17 @@ class Engine(Served):
         levels = search.index.length - tokens.shape[1]
         widths = checks.widths_for(self._backend, widths, levels, search.batch)
 
+        said: list[Any] = []
+
         def loop(beams: Beams) -> Beams:
             for width in widths:
-                beams = self._scored_step(beams, width, score(beams.step + 1, beams))
+                said.append(score(beams.step + 1, beams))
+                beams = self._scored_step(beams, width, said[-1])
+                said[-1] = checks.prepared_heads(said[-1])
             return beams
 
         if graph:
-            return self._graphs.search(*begin, widths, score, loop)
+            return self._graphs.search(*begin, widths, score, loop, said)
         return loop(self._backend.begin(*begin))
 
     def _scored_step(self, beams: Beams, width: int, said: Any) -> Beams:
@@ -228,7 +232,21 @@ class Engine(Served):
             BackendError: a stream is being captured, or the device has no memory left.
         """
         array = checks.any_head(self._backend, head)
-        return PreparedHead(array, self._backend, self._backend.prepare_head(array))
+        try:
+            made = self._backend.prepare_head(array)
+        except Exception as error:
+            if not is_out_of_memory(error):
+                raise
+            failed = True
+        else:
+            failed = False
+        if failed:  # raised here, where what the attempt held is let go
+            raise BackendError(
+                f"What a prepared head keeps does not fit into the memory of "
+                f"{self._backend.device}: drop prepared heads that nobody uses any more, or give "
+                f"this head as it is."
+            )
+        return PreparedHead(array, self._backend, made, (array, made))
 
     def results(self, beams: Beams, k: int = 10) -> list[RequestHits]:
         """Each request's ``k`` best items, or as many as there are.

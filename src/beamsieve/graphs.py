@@ -61,6 +61,7 @@ class SearchGraphs:
         widths: Sequence[int],
         score: Callable[..., Any],
         loop: Callable[[Beams], Beams],
+        reads: Sequence[Any] = (),
     ) -> Beams:
         """Replay the search's graph, and capture it first where there is none.
 
@@ -72,6 +73,7 @@ class SearchGraphs:
             widths: one per level that is left.
             score: the caller's scorer.
             loop: scores and steps with them, from the first beams to the last.
+            reads: filled by ``loop`` with what must live as long as a graph of it.
 
         Raises:
             BackendError: the backend cannot capture it.
@@ -100,6 +102,7 @@ class SearchGraphs:
             if kept.captured is None:
                 with _ONE_CAPTURE:
                     kept.captured = backend.capture(search, tokens, rows, finished, loop)
+                kept.holds += tuple(reads)
             return kept.captured.replay(search, tokens, rows, finished)
 
     def keep_only(self, tables: Any) -> None:

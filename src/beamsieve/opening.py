@@ -48,7 +48,7 @@ def load(backend: Backend, index: Index, normalize: Normalize) -> Loaded:
     try:
         return Loaded(index, backend.load(index), None)
     except Exception as error:
-        if not _is_out_of_memory(error):
+        if not is_out_of_memory(error):
             raise
     # Raised here, where what the failed load held is no longer held by its traceback.
     raise _no_room(backend, index, backend.free_bytes())
@@ -67,7 +67,7 @@ def _no_room(backend: Backend, index: Index, free: int | None) -> BackendError:
     )
 
 
-def _is_out_of_memory(error: Exception) -> bool:
+def is_out_of_memory(error: Exception) -> bool:
     """Whether an allocation failed: Python's own error, or one that an array library names so.
 
     On a CPU, PyTorch raises a RuntimeError that says so.

@@ -342,3 +342,79 @@ def test_a_prepared_head_fits_the_level_or_is_refused(engine, shape, says):
     head = engine.prepare_head(np.zeros(shape, np.float32))
     with pytest.raises(bs.InputError, match=says):
         engine.step(engine.begin(2), 2, hidden=hidden(), head=head)
+
+
+def test_the_parts_of_a_prepared_head_are_not_replaced(engine):
+    head = engine.prepare_head(np.zeros((3, 6), np.float32))
+    other = np.ones((3, 6), np.float32)
+    for wrong in (
+        replace(head, head=engine.prepare_head(other).head),
+        replace(head, made="parts"),
+        bs.PreparedHead(other, head.backend),
+    ):
+        with pytest.raises(bs.InputError, match="parts of this prepared head were replaced"):
+            engine.step(engine.begin(2), 2, hidden=hidden(), head=wrong)
+
+
+def test_masked_heads_and_keys_are_refused_everywhere(engine):
+    head = np.ma.masked_array(np.ones((3, 6), np.float32))
+    head[1, 2] = np.ma.masked
+    with pytest.raises(bs.InputError, match="head has masked cells"):
+        engine.prepare_head(head)
+    with pytest.raises(bs.InputError, match="head has masked cells"):
+        engine.warm_up(2, [2] * engine.index.length, head)
+    beams = engine.begin(2)
+    found = engine.candidates(beams, logits=np.zeros((2, 1, 3), np.float32))
+    key = np.ma.masked_array(np.zeros(tuple(found.rows.shape), np.float32))
+    key[0, 0, 0] = np.ma.masked
+    with pytest.raises(bs.InputError, match="key has masked cells"):
+        engine.select(beams, found, 2, key)
+
+
+def test_no_room_for_a_prepared_head_is_one_sentence(engine, monkeypatch):
+    def no_room(self, head):
+        raise MemoryError
+
+    monkeypatch.setattr(TorchBackend, "prepare_head", no_room)
+    with pytest.raises(bs.BackendError, match="does not fit into the memory of cpu"):
+        engine.prepare_head(np.zeros((3, 6), np.float32))
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float64])
+@pytest.mark.parametrize("projection", ["full", "selective", "compiled"])
+def test_the_default_dtype_of_torch_changes_nothing(engine, dtype, projection):
+    rng = np.random.default_rng(0)
+    said = [
+        {
+            "hidden": rng.standard_normal((2, places, 6)).astype(np.float32),
+            "head": rng.standard_normal((size, 6)).astype(np.float32),
+        }
+        for places, size in ((1, 3), (3, 4))
+    ]
+
+    def decoded():
+        opened = bs.Engine(engine.index, backend=f"torch:cpu?projection={projection}")
+        beams = opened.begin(2)
+        for given in said:
+            beams = opened.step(beams, 3, **given)
+        return beams.tokens.tolist(), beams.scores.tolist()
+
+    expected = decoded()
+    torch.set_default_dtype(dtype)
+    try:
+        assert decoded() == expected
+    finally:
+        torch.set_default_dtype(torch.float32)
+
+
+def test_a_tensor_whose_sign_is_still_to_be_turned_is_read_right(engine):
+    head = torch.complex(torch.zeros(3, 6), torch.arange(18.0).reshape(3, 6)).conj().imag
+    assert head.is_neg()
+    for backend in ("torch:cpu", "reference"):
+        opened = bs.Engine(engine.index, backend=backend)
+        mine = opened.step(opened.begin(2), 2, hidden=hidden() + 1, head=head)
+        right = opened.step(
+            opened.begin(2), 2, hidden=hidden() + 1, head=head.resolve_neg().clone()
+        )
+        assert mine.tokens.tolist() == right.tokens.tolist()
+        assert mine.tokens.tolist() == [[[0], [1]]] * 2

@@ -198,7 +198,7 @@ class CudaDevice:
         if not tensor.is_cuda:
             raise InputError(self._elsewhere(what, f"on {tensor.device}"))
         torch = sys.modules["torch"]
-        tensor = tensor.detach()
+        tensor = tensor.detach().resolve_neg()
         if tensor.dtype != torch.bfloat16:
             return cupy.from_dlpack(tensor)
         try:

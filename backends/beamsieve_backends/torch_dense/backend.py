@@ -127,7 +127,8 @@ class TorchBackend(Backend):
         index = Index.build(Catalog.from_arrays([[0, 0], [1, 0]], codebooks=[2, 2]))
         search = Search(index, self.load(index), 1, None)
         none, root = np.empty((1, 0), np.int32), np.zeros(1, np.int64)
-        inputs = StepInputs(1, torch.zeros(1, 1, 1), torch.zeros(2, 1), projection="compiled")
+        hidden, head = (torch.zeros(shape, dtype=torch.float32) for shape in ((1, 1, 1), (2, 1)))
+        inputs = StepInputs(1, hidden, head, projection="compiled")
         self.step(self.begin(search, none, root, root > 0), inputs, "catalog")
         return time.perf_counter() - began
 
@@ -180,7 +181,7 @@ class TorchBackend(Backend):
             search = replace(search, device_requests=loaded.targeting.encode(search.requests))
         given = torch.from_numpy(rows).to(self._device)[:, None]
         known = given >= 0
-        scores = torch.where(known, 0.0, -torch.inf)
+        scores = torch.where(known, 0.0, -torch.inf).to(torch.float32)
         return Beams(
             step=tokens.shape[1],
             tokens=torch.from_numpy(tokens).to(self._device)[:, None, :],
@@ -318,7 +319,7 @@ class TorchBackend(Backend):
                 f"{what} is on {tensor.device}, but this engine runs on {self.device}; move it "
                 f"there."
             )
-        return tensor.detach()
+        return tensor.detach().resolve_neg()
 
     def to_host(self, array: Tensor) -> NDArray[Any]:
         """The tensor as NumPy."""

@@ -160,7 +160,7 @@ def _sampled(hidden: Tensor, head: Tensor, tiles: Tiles) -> Tensor:
     pattern = torch.sparse_csr_tensor(
         torch.cat([ends.new_zeros(1), ends]),
         tiles.tokens.view(-1).to(torch.int64),
-        torch.zeros(slots),
+        torch.zeros(slots, dtype=torch.float32),
         size=(len(hidden), len(head)),
         check_invariants=False,
     )

@@ -224,7 +224,7 @@ def _none_left(beams: Beams, width: int) -> Beams:
     batch, device = len(beams.count), beams.rows.device
     shape = (batch, width)
     none = torch.full(shape, -1, dtype=torch.int64, device=device)
-    dead = torch.full(shape, -torch.inf, device=device)
+    dead = torch.full(shape, -torch.inf, dtype=torch.float32, device=device)
     return Beams(
         step=beams.step + 1,
         tokens=torch.full((*shape, beams.step + 1), -1, dtype=torch.int32, device=device),

@@ -31,7 +31,7 @@ class Statistics:
     def __init__(self, tiles: Tiles, table: DeviceTable, summed: bool) -> None:
         self.tiles, self.summed = tiles, summed
         count, size = tiles.tokens.shape
-        self.best = torch.empty(count, device=tiles.beam.device)
+        self.best = torch.empty(count, dtype=torch.float32, device=tiles.beam.device)
         self.sums = torch.empty_like(self.best) if summed and size > 1 else None
         if size > 1:
             # Only the last tile of a beam can have empty slots; a beam without tiles adds zeros.

@@ -138,7 +138,7 @@ def _tile_for(followed: float) -> int:
 
 def _mask(tile: int, device: torch.device) -> Tensor:
     slots = torch.arange(tile)
-    mask = torch.zeros(tile + 1, tile)
+    mask = torch.zeros(tile + 1, tile, dtype=torch.float32)
     mask[slots >= torch.arange(tile + 1)[:, None]] = -torch.inf
     return mask.to(device)
 

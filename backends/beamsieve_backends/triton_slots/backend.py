@@ -165,7 +165,7 @@ class TritonBackend(Backend):
     def _at_the_root(self, search: Search) -> Beams:
         """Made on the device, so that a capture may hold it."""
         with self._current():
-            scores = torch.zeros(search.batch, 1, device=self._device)
+            scores = torch.zeros(search.batch, 1, dtype=torch.float32, device=self._device)
             rows = torch.zeros(search.batch, 1, dtype=torch.int64, device=self._device)
             views = {
                 "tokens": torch.empty(search.batch, 1, 0, dtype=torch.int32, device=self._device),

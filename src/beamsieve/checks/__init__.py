@@ -1,6 +1,13 @@
 """What the engine checks before it calls a backend, each in one sentence."""
 
-from beamsieve.checks.arrays import any_head, heads_for, level_head, slot_values, step_inputs
+from beamsieve.checks.arrays import (
+    any_head,
+    heads_for,
+    level_head,
+    prepared_heads,
+    slot_values,
+    step_inputs,
+)
 from beamsieve.checks.belonging import (
     a_plan,
     an_index,
@@ -33,6 +40,7 @@ __all__ = [
     "own_candidates",
     "places_for",
     "prefix_lists",
+    "prepared_heads",
     "request_filters",
     "slot_values",
     "step_inputs",

@@ -44,12 +44,7 @@ def step_inputs(
         raise InputError("logits already contain head and bias: give only the logits.")
 
     def array(value: Any, what: str) -> Any:
-        if isinstance(value, np.ma.MaskedArray) and np.ma.is_masked(value):
-            raise InputError(
-                f"{what} has masked cells; fill them (logits with -inf, where a token is not "
-                f"wanted)."
-            )
-        return None if value is None else backend.asarray(value, what=what)
+        return None if value is None else _on_device(backend, value, what)
 
     head, prepared = unprepared(backend, head)
     hidden, head, bias = array(hidden, "hidden"), array(head, "head"), array(bias, "bias")
@@ -97,7 +92,7 @@ def step_inputs(
 
 def slot_values(backend: Backend, rows: Any, values: Any, what: str) -> Any:
     """Scores or keys of ``select`` on the backend's device, one per slot of ``rows``."""
-    array = backend.asarray(values, what=what)
+    array = _on_device(backend, values, what)
     if tuple(array.shape) != tuple(rows.shape):
         raise InputError(
             f"{what} has the shape {tuple(array.shape)}; these candidates need {tuple(rows.shape)}."
@@ -113,7 +108,7 @@ def heads_for(backend: Backend, head: Any, levels: int) -> list[Any]:
     elif isinstance(head, PreparedHead):
         heads = [head] * levels
     else:
-        array = backend.asarray(head, what="head")
+        array = _on_device(backend, head, "head")
         heads = [array[at] for at in range(array.shape[0])] if array.ndim == 3 else [array] * levels
     if len(heads) != levels:
         raise InputError(
@@ -125,7 +120,7 @@ def heads_for(backend: Backend, head: Any, levels: int) -> list[Any]:
 
 def level_head(backend: Backend, beams: Beams, head: Any) -> Any:
     """The head [V, d] of the level that the beams are about to decode, be it prepared or not."""
-    array = backend.asarray(unprepared(backend, head)[0], what="head")
+    array = _on_device(backend, unprepared(backend, head)[0], "head")
     level, vocabulary = beams.step + 1, beams.search.index.codebooks[beams.step]
     if array.ndim != 2 or array.shape[0] != vocabulary or array.shape[1] < 1:
         raise InputError(
@@ -144,18 +139,37 @@ def unprepared(backend: Backend, head: Any) -> tuple[Any, Any]:
         raise InputError(
             "head was prepared by another engine; prepare it with the engine that decodes."
         )
-    return head.head, head.made
+    own, made = head.given or (None, None)
+    if own is None or head.head is not own or head.made is not made:
+        raise InputError(
+            "The parts of this prepared head were replaced; prepare the new head with "
+            "engine.prepare_head."
+        )
+    return own, made
+
+
+def prepared_heads(said: Any) -> list[PreparedHead]:
+    """Those in what a scorer returned: a graph that was captured with them reads their parts."""
+    return [one for one in said if isinstance(one, PreparedHead)] if isinstance(said, tuple) else []
 
 
 def any_head(backend: Backend, head: Any) -> Any:
     """A head [V, d] to prepare, of whatever level."""
     if isinstance(head, PreparedHead):
         raise InputError("head is prepared already; give the head itself.")
-    array = backend.asarray(head, what="head")
+    array = _on_device(backend, head, "head")
     if array.ndim != 2 or 0 in tuple(array.shape):
         raise InputError(f"head has the shape {tuple(array.shape)}; it must be (V, d).")
     _known_dtype(backend, array, "head")
     return array
+
+
+def _on_device(backend: Backend, value: Any, what: str) -> Any:
+    if isinstance(value, np.ma.MaskedArray) and np.ma.is_masked(value):
+        raise InputError(
+            f"{what} has masked cells; fill them (logits with -inf, where a token is not wanted)."
+        )
+    return backend.asarray(value, what=what)
 
 
 def _known_dtype(backend: Backend, array: Any, what: str) -> None:

@@ -149,7 +149,7 @@ def candidates(beams: Beams, inputs: StepInputs, over_kept: bool) -> Candidates:
     slots = max(1, int(found.degree.max()))
     shape = (batch, places, slots)
     tokens = torch.empty(shape, dtype=torch.int32)
-    scores = torch.empty(shape)
+    scores = torch.empty(shape, dtype=torch.float32)
     rows = torch.empty(shape, dtype=torch.int64)
     choice.lay_out(
         found.tokens,
