@@ -27,6 +27,7 @@ from beamsieve.errors import BackendError, InputError
 from beamsieve.interface import Backend
 from beamsieve_backends.cupy_raw import sources
 from beamsieve_backends.cupy_raw.backend import CupyBackend
+from beamsieve_backends.cupy_raw.warp_groups import INSTANCES
 
 HERE = Path(__file__).parent
 COMPILER = shutil.which("g++")
@@ -63,6 +64,7 @@ class HostDevice:
     multiprocessors = 2
     shared_bytes = 227 << 10
     clusters = True
+    early = False
     warp_groups = True
     tile_products = "planned"
 
@@ -133,6 +135,7 @@ class HostDevice:
         kernel(ctypes.c_void_p(arguments.ctypes.data), x, y, z, shared, cluster, next(_seeds))
 
     def multiply_tiles(self, values, factors, form, grid, shared, *parameters) -> None:
+        assert parameters in INSTANCES
         self.launch("multiply_tiles", grid, 0, values, *parameters)
 
     def _kernel(self, name: str, instance: str) -> Any:

@@ -6,6 +6,7 @@ from full_steps import all_keys_equal, check, make_case, not_finite, numbers_of_
 from host_cases import launches_of
 
 from beamsieve_backends.cupy_raw import steps, tile_products
+from beamsieve_backends.cupy_raw.warp_groups import INSTANCES
 
 
 @pytest.fixture(autouse=True)
@@ -29,6 +30,34 @@ def test_every_dtype(backend, names, dtype, vocabulary):
         "key_tiles",
         "reopen_tiles",
     ]
+
+
+@pytest.mark.parametrize(
+    ("dtype", "most_pairs", "instance", "split"),
+    [
+        ("float32", 4, ("float", "true", "true"), ["split_halves"]),
+        ("float32", 2, ("float", "true", "false"), ["split_halves"]),
+        ("float16", 4, ("float16", "true", "false"), []),
+    ],
+)
+def test_states_are_split_where_it_pays(
+    backend, names, monkeypatch, dtype, most_pairs, instance, split
+):
+    monkeypatch.setattr(tile_products, "MOST_PAIRS", most_pairs)
+    taken = []
+    multiply = backend._device.multiply_tiles
+
+    def noted(values, factors, form, grid, shared, *parameters):
+        taken.append((parameters, factors[0][1]))
+        multiply(values, factors, form, grid, shared, *parameters)
+
+    monkeypatch.setattr(backend._device, "multiply_tiles", noted)
+    check(backend, make_case(300, 70, 40), 60, dtype)
+    # Where the kernel splits states itself, their map is the head's, which nothing reads.
+    rows = 300 if instance[2] == "true" else 70
+    assert taken == [(instance, rows)]
+    assert instance in INSTANCES
+    assert [name for name in names if name == "split_halves"] == split
 
 
 def test_every_token_in_the_denominator(backend):

@@ -46,9 +46,11 @@ class CupyBackend(Backend):
         options: "clear_products" is "on" or "off", the default. On, the memory of every matrix
             product is cleared first: cuBLAS writes its results by bulk copies, which
             compute-sanitizer's initcheck does not see, so that it would take every read of them
-            for one of memory that nobody has written. "tile_products" says which steps over the
-            whole codebook keep their logits to themselves, on a Hopper GPU: "planned", the default,
-            those that a plan calls "fused"; "always" every one that can; "never" none.
+            for one of memory that nobody has written. "early" is "on", the default, or "off", and
+            then no kernel is started before the one ahead of it has ended. "tile_products" says
+            which steps over the whole codebook keep their logits to themselves, on a Hopper GPU:
+            "planned", the default, those that a plan calls "fused"; "always" every one that can;
+            "never" none.
 
     Raises:
         BackendError: CuPy or the device is missing, or an option is unknown.
@@ -106,6 +108,7 @@ class CupyBackend(Backend):
         chosen = _options(dict(options or {}))
         self._device = self._open(device)
         self._device.clear_products = chosen["clear_products"] == "on"
+        self._device.early = self._device.early and chosen["early"] == "on"
         self._device.tile_products = chosen["tile_products"]
         self.device = self._device.name
         self.device_name = self._device.hardware
@@ -347,14 +350,18 @@ class CupyBackend(Backend):
         return steps.StepCall(self._device, self._table(beams), beams, inputs, normalize)
 
 
-_OPTIONS = {"clear_products": ("off", "on"), "tile_products": ("planned", "always", "never")}
+_OPTIONS = {
+    "clear_products": ("off", "on"),
+    "early": ("on", "off"),
+    "tile_products": ("planned", "always", "never"),
+}
 """The values of each option, the default first."""
 
 
 def _options(given: dict[str, str]) -> dict[str, str]:
     for name, value in given.items():
         if name not in _OPTIONS:
-            known = " and ".join(map(repr, _OPTIONS))
+            known = ", ".join(map(repr, _OPTIONS))
             raise BackendError(f"The backend 'cupy' has no option {name!r}; it has {known}.")
         if value not in _OPTIONS[name]:
             known = " or ".join(map(repr, sorted(_OPTIONS[name], reverse=True)))

@@ -101,8 +101,8 @@ def launch(
     take, address = work.take, device.address
     left, right, parts = fields["hidden"], fields["head"], 1
     units: dict[str, int] = {}
-    rows, splits = shape.rows, dtype == "float32" and shape.pairs <= MOST_PAIRS
-    if splits:
+    rows, splits_states = shape.rows, dtype == "float32" and shape.pairs <= MOST_PAIRS
+    if splits_states:
         head = full.head_halves(size)
         left = right = head.parts  # of states the kernel makes parts itself
         rows, parts = table.vocabulary, 3
@@ -155,7 +155,7 @@ def launch(
         1024 + (resident * BOXES + stages) * BOX_BYTES + 16 * stages + 8,
         arguments.CUDA_TYPES[dtype],
         "true" if same else "false",
-        "true" if splits else "false",
+        "true" if splits_states else "false",
     )
     # Two blocks of key_tiles to a multiprocessor, a warp to a beam.
     key_blocks = max(1, min(-(-shape.M // WARPS), 2 * device.multiprocessors // batch))
