@@ -11,7 +11,9 @@ the same command goes on with a run that ``--seconds`` or Ctrl-C has cut short. 
 the backend's run, with the same kernel sources.
 
 racecheck watches the backend's own CUDA kernels alone, since other libraries' share no memory with
-them. initcheck has to see every write; docs/backends.md says what it cannot see.
+them. Where that ends in an error of the tool's own, as it does beside some kernels that are left
+out, the part runs again with all of them watched. initcheck has to see every write;
+docs/backends.md says what it cannot see.
 """
 
 from __future__ import annotations
@@ -42,6 +44,8 @@ from beamsieve_conformance.subject import Subject
 
 PROGRAM = "compute-sanitizer"
 TOOLS = ("memcheck", "racecheck", "initcheck")
+OWN_ERROR = "Internal Sanitizer Error"
+"""What a report says where a tool itself has failed."""
 TESTS_OF_A_PART = 12
 """About how many tests a part has: to start one takes seconds, and the longest ends the run."""
 
@@ -65,6 +69,10 @@ class Part:
     def output(self) -> Path:
         """Where the suite's own words go."""
         return self.report.with_suffix(".out")
+
+    def failed_by_itself(self) -> bool:
+        """Whether the tool has come to an error of its own."""
+        return self.report.exists() and OWN_ERROR in _text(self.report)
 
     def ended(self) -> bool:
         """Whether this part has come to its end, the tests passed."""
@@ -184,22 +192,28 @@ class Runner:
         """Run a part, and say in a line how it ended."""
         began = time.monotonic()
         watched = self._only_own if part.tool == "racecheck" else []
+        self._watch(part, watched)
+        if watched and part.failed_by_itself():
+            self._watch(part, [])
+        head = f"{part.tool} {time.monotonic() - began:6.1f} s  {', '.join(part.functions)}:"
+        if not part.ended():
+            return f"{head} did not end; see {part.output}"
+        tests = sanitizer.passed_tests(_text(part.output))
+        return f"{head} {tests} passed, {sanitizer.findings(_text(part.report))} found"
+
+    def _watch(self, part: Part, watched: Sequence[str]) -> None:
+        """Run a part until it ends or the time is up."""
         tool = [PROGRAM, "--tool", part.tool, *watched, "--log-file", str(part.report)]
         command = [*tool, *self._suite, *(str(SUITE / function) for function in part.functions)]
         with open(part.output, "wb") as sink:
             process = subprocess.Popen(command, stdout=sink, stderr=sink, start_new_session=True)
             self._running.add(process)
             try:
-                left = self._until - began
+                left = self._until - time.monotonic()
                 process.wait(None if left == float("inf") else max(0.0, left))
             except subprocess.TimeoutExpired:
                 _end(process)
             self._running.discard(process)
-        head = f"{part.tool} {time.monotonic() - began:6.1f} s  {', '.join(part.functions)}:"
-        if not part.ended():
-            return f"{head} did not end; see {part.output}"
-        tests = sanitizer.passed_tests(_text(part.output))
-        return f"{head} {tests} passed, {sanitizer.findings(_text(part.report))} found"
 
 
 def _end(process: subprocess.Popen[bytes]) -> None:

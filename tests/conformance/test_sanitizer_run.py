@@ -25,6 +25,11 @@ with open({calls!r}, "a") as calls:
     print(tool, *words[:start], file=calls)
 if os.environ.get("BREAKS") == tool:
     sys.exit("the tool broke")
+if "--kernel-name" in words and "CONFUSED" in os.environ:
+    with open(log, "w") as report:
+        print("========= Internal Sanitizer Error: it failed", file=report)
+        print("========= RACECHECK SUMMARY: 1 hazard displayed", file=report)
+    sys.exit("= 1 failed =")
 code = subprocess.run(words[start:]).returncode if "RUNS" in os.environ else print("= 1 passed =")
 with open(log, "w") as report:
     kind = "RACECHECK" if tool == "racecheck" else "ERROR"
@@ -93,6 +98,19 @@ def test_a_part_s_tests_really_run(
     assert watch(tmp_path, "--tool", "memcheck", "-k", "lower_parent_wins") == 0
     (output,) = (tmp_path / "reports").glob("*.out")
     assert "backend: reference" in output.read_text()
+
+
+def test_a_tool_that_fails_beside_kernels_left_out_is_asked_again_with_all(
+    listed: None, calls: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sanitizer_run, "kernel_names", lambda folder, sources: ["kernel"])
+    assert watch(tmp_path, "--tool", "racecheck") == 0
+    assert [line.count("kns=kernel") for line in calls.read_text().splitlines()] == [1, 1]
+    calls.unlink()
+    shutil.rmtree(tmp_path / "reports")
+    monkeypatch.setenv("CONFUSED", "1")
+    assert watch(tmp_path, "--tool", "racecheck") == 0
+    assert [line.count("kns=kernel") for line in calls.read_text().splitlines()] == [1, 0, 1, 0]
 
 
 def test_every_part_runs_under_every_tool_and_the_record_says_so(

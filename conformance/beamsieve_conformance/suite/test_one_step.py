@@ -54,6 +54,19 @@ def test_logits_are_hidden_times_head(
 
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("projection", PROJECTIONS)
+def test_a_step_of_many_candidates(subject: Subject, projection: str, dtype: str) -> None:
+    # Some 10 000 for each request: a backend may take a way of its own for so many.
+    rng = np.random.default_rng(11)
+    rows = [(a, b) for a in range(40) for b in rng.permutation(320)[: 200 + a].tolist()]
+    trial = Trial(subject, World.of(rows, [40, 320]))
+    beams = trial.begin(2)
+    for width in (40, 60):
+        inputs = model.given_hidden(rng, trial.shape(beams), dtype=dtype)
+        beams = trial.step(beams, width, inputs, projection)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("projection", PROJECTIONS)
 def test_bias_is_added_to_the_product(subject: Subject, projection: str, dtype: str) -> None:
     trial = Trial(subject, World.of(SQUARE, [6, 9]))
     rng = np.random.default_rng(3)
