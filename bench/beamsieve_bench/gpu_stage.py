@@ -34,7 +34,7 @@ import torch
 
 from beamsieve.index.tables import StepTable
 from beamsieve.interface import Projection, StepInputs
-from beamsieve_backends.triton_slots.full import head_parts
+from beamsieve_backends.triton_slots.halves import head_parts
 from beamsieve_backends.triton_slots.step import NewBeams, StepArrays, run_step
 from beamsieve_backends.triton_slots.tables import DeviceTables, load_table
 from beamsieve_bench.catalogs import WORKLOADS

@@ -9,7 +9,7 @@ from typing import Any
 from beamsieve import checks
 from beamsieve.errors import BackendError, InputError
 from beamsieve.interface import Beams, Candidates, PreparedHead
-from beamsieve.opening import is_out_of_memory, opened
+from beamsieve.opening import opened, prepared
 from beamsieve.plan import Plan, planned
 from beamsieve.results import RequestHits, hits_of_beams
 from beamsieve.served import Served
@@ -231,22 +231,7 @@ class Engine(Served):
             InputError: a wrong shape, dtype or device.
             BackendError: a stream is being captured, or the device has no memory left.
         """
-        array = checks.any_head(self._backend, head)
-        try:
-            made = self._backend.prepare_head(array)
-        except Exception as error:
-            if not is_out_of_memory(error):
-                raise
-            failed = True
-        else:
-            failed = False
-        if failed:  # raised here, where what the attempt held is let go
-            raise BackendError(
-                f"What a prepared head keeps does not fit into the memory of "
-                f"{self._backend.device}: drop prepared heads that nobody uses any more, or give "
-                f"this head as it is."
-            )
-        return PreparedHead(array, self._backend, made, (array, made))
+        return prepared(self._backend, head)
 
     def results(self, beams: Beams, k: int = 10) -> list[RequestHits]:
         """Each request's ``k`` best items, or as many as there are.

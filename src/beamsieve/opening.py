@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from beamsieve import checks
 from beamsieve.errors import BackendError, InputError
-from beamsieve.interface import Backend, Normalize, Search
+from beamsieve.interface import Backend, Normalize, PreparedHead, Search
 
 if TYPE_CHECKING:
     from beamsieve.index import Index
@@ -48,7 +48,7 @@ def load(backend: Backend, index: Index, normalize: Normalize) -> Loaded:
     try:
         return Loaded(index, backend.load(index), None)
     except Exception as error:
-        if not is_out_of_memory(error):
+        if not _is_out_of_memory(error):
             raise
     # Raised here, where what the failed load held is no longer held by its traceback.
     raise _no_room(backend, index, backend.free_bytes())
@@ -67,7 +67,23 @@ def _no_room(backend: Backend, index: Index, free: int | None) -> BackendError:
     )
 
 
-def is_out_of_memory(error: Exception) -> bool:
+def prepared(backend: Backend, head: Any) -> PreparedHead:
+    """A head with what steps would make of it; argument and errors as ``Engine.prepare_head``."""
+    array = checks.any_head(backend, head)
+    try:
+        made = backend.prepare_head(array)
+        return PreparedHead(array, backend, made, (array, made))
+    except Exception as error:
+        if not _is_out_of_memory(error):
+            raise
+    # Raised here, where what the attempt held is let go.
+    raise BackendError(
+        f"What a prepared head keeps does not fit into the memory of {backend.device}: drop "
+        f"prepared heads that nobody uses any more, or give this head as it is."
+    )
+
+
+def _is_out_of_memory(error: Exception) -> bool:
     """Whether an allocation failed: Python's own error, or one that an array library names so.
 
     On a CPU, PyTorch raises a RuntimeError that says so.

@@ -25,6 +25,7 @@ from beamsieve.interface import (
 )
 from beamsieve_backends.cupy_raw import selection, steps
 from beamsieve_backends.cupy_raw.instances import KERNELS_OF_A_SEARCH
+from beamsieve_backends.cupy_raw.options import options_of
 from beamsieve_backends.cupy_raw.projection import HeadHalves, head_halves
 from beamsieve_backends.cupy_raw.session import Session, Workspace
 from beamsieve_backends.cupy_raw.tables import MOST_BEAMS, DeviceTables, load_tables
@@ -105,7 +106,7 @@ class CupyBackend(Backend):
     )
 
     def __init__(self, device: str | None = None, options: Mapping[str, str] | None = None) -> None:
-        chosen = _options(dict(options or {}))
+        chosen = options_of(dict(options or {}))
         self._device = self._open(device)
         self._device.clear_products = chosen["clear_products"] == "on"
         self._device.early = self._device.early and chosen["early"] == "on"
@@ -348,22 +349,3 @@ class CupyBackend(Backend):
 
     def _call(self, beams: Beams, inputs: StepInputs, normalize: Normalize) -> steps.StepCall:
         return steps.StepCall(self._device, self._table(beams), beams, inputs, normalize)
-
-
-_OPTIONS = {
-    "clear_products": ("off", "on"),
-    "early": ("on", "off"),
-    "tile_products": ("planned", "always", "never"),
-}
-"""The values of each option, the default first."""
-
-
-def _options(given: dict[str, str]) -> dict[str, str]:
-    for name, value in given.items():
-        if name not in _OPTIONS:
-            known = ", ".join(map(repr, _OPTIONS))
-            raise BackendError(f"The backend 'cupy' has no option {name!r}; it has {known}.")
-        if value not in _OPTIONS[name]:
-            known = " or ".join(map(repr, sorted(_OPTIONS[name], reverse=True)))
-            raise BackendError(f"{name} is {known}, not {value!r}.")
-    return {name: values[0] for name, values in _OPTIONS.items()} | given

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ctypes
-import importlib
 import os
 import sys
 import threading
@@ -17,7 +16,8 @@ import cupy
 import numpy as np
 from numpy.typing import NDArray
 
-from beamsieve.errors import BackendError, InputError
+from beamsieve.errors import BackendError
+from beamsieve_backends.cupy_raw.accepted import accepted
 from beamsieve_backends.cupy_raw.blas import WORKSPACE_BYTES, Handles
 from beamsieve_backends.cupy_raw.launches import CLUSTERED, allow_any_size, launch
 from beamsieve_backends.cupy_raw.sources import expression, source_of
@@ -172,45 +172,12 @@ class CudaDevice:
         return 0 if array is None else int(array.data.ptr)
 
     def accept(self, value: Any, what: str) -> Any:
-        """``value`` as a CuPy array, without a copy.
+        """``value`` as a CuPy array on this device, without a copy.
 
         Raises:
             InputError: it is on another device, or no array.
         """
-        if isinstance(value, cupy.ndarray):
-            array = value
-        elif type(value).__module__.partition(".")[0] == "torch":
-            array = self._from_torch(value, what)
-        elif hasattr(value, "__dlpack__") and not isinstance(value, np.ndarray):
-            kind, _ = value.__dlpack_device__()
-            if int(kind) not in (2, 13):  # CUDA memory, plain or managed
-                raise InputError(self._elsewhere(what, "not on a CUDA device"))
-            array = cupy.from_dlpack(value)
-        elif hasattr(value, "__cuda_array_interface__"):
-            array = cupy.asarray(value)
-        else:
-            raise InputError(self._elsewhere(what, f"a {type(value).__name__} on the host"))
-        if array.device.id != self.number:
-            raise InputError(self._elsewhere(what, f"on cuda:{array.device.id}"))
-        return array
-
-    def _from_torch(self, tensor: Any, what: str) -> Any:
-        if not tensor.is_cuda:
-            raise InputError(self._elsewhere(what, f"on {tensor.device}"))
-        torch = sys.modules["torch"]
-        tensor = tensor.detach().resolve_neg()
-        if tensor.dtype != torch.bfloat16:
-            return cupy.from_dlpack(tensor)
-        try:
-            bfloat16 = importlib.import_module("ml_dtypes").bfloat16
-        except ImportError:
-            raise InputError(
-                f"{what} is bfloat16, which CuPy knows through ml_dtypes: pip install ml_dtypes."
-            ) from None
-        return cupy.from_dlpack(tensor.view(torch.int16)).view(bfloat16)
-
-    def _elsewhere(self, what: str, where: str) -> str:
-        return f"{what} is {where}; this backend computes on {self.name}: move it there first."
+        return accepted(value, what, self.number)
 
     def launch(
         self,

@@ -26,12 +26,12 @@ from beamsieve.interface import (
 )
 from beamsieve_backends.first_beams import first_arrays
 from beamsieve_backends.torch_dense import TorchBackend
-from beamsieve_backends.triton_slots.full import head_parts
 from beamsieve_backends.triton_slots.graph import (
     GraphOfSearch,
     StaticArrays,
     replayed_seconds,
 )
+from beamsieve_backends.triton_slots.halves import head_parts
 from beamsieve_backends.triton_slots.launch import INTERPRETED
 from beamsieve_backends.triton_slots.loaded import TritonTables
 from beamsieve_backends.triton_slots.matchers import DeviceRequests, DeviceTargeting

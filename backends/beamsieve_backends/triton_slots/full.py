@@ -11,7 +11,7 @@ from beamsieve_backends.triton_slots.call import Call, Kept, NewBeams
 from beamsieve_backends.triton_slots.choose import MOST_PROGRAMS, choose_cells, key_cells
 from beamsieve_backends.triton_slots.finish import finish_tokens
 from beamsieve_backends.triton_slots.launch import INTERPRETED, cdiv, launch, power_of_two
-from beamsieve_backends.triton_slots.operands import row_bitmaps, split_rows
+from beamsieve_backends.triton_slots.operands import row_bitmaps
 from beamsieve_backends.triton_slots.project import statistics
 from beamsieve_backends.triton_slots.revisit import score_groups
 from beamsieve_backends.triton_slots.targeting import (
@@ -91,47 +91,6 @@ def _bitmaps(call: Call, words: int) -> torch.Tensor:
     return bitmaps
 
 
-def _split(call: Call) -> tuple[torch.Tensor, ...]:
-    """hidden and head, each in two float16 parts, and what undoes their scales: 22 bits stay."""
-    prepared: tuple[torch.Tensor, ...] | None = call.inputs.prepared
-    hidden = _parts_for(call.hidden, call.D)
-    head = _parts_for(call.head, call.D) if prepared is None else prepared
-    counts = (call.hidden.numel() // call.D, 0 if prepared is not None else len(call.head))
-    _split_rows((call.hidden, call.head), (hidden, head), counts, call.D)
-    return (*hidden, *head)
-
-
-def head_parts(head: torch.Tensor) -> tuple[torch.Tensor, ...] | None:
-    """What ``_split`` makes of a head [V, D]: high, low and inverse; None if it is not float32."""
-    if head.dtype != torch.float32:
-        return None
-    head = head.contiguous()
-    V, D = head.shape
-    parts = _parts_for(head, D)
-    _split_rows((head, head), (parts, parts), (0, V), D)
-    return parts
-
-
-def _parts_for(rows: torch.Tensor, D: int) -> tuple[torch.Tensor, ...]:
-    n = rows.numel() // D
-    high, low = (torch.empty(n, D, dtype=torch.float16, device=rows.device) for _ in range(2))
-    return high, low, torch.empty(n, dtype=torch.float32, device=rows.device)
-
-
-def _split_rows(
-    given: tuple[torch.Tensor, torch.Tensor],
-    parts: tuple[tuple[torch.Tensor, ...], tuple[torch.Tensor, ...]],
-    counts: tuple[int, int],
-    D: int,
-) -> None:
-    columns = power_of_two(D)
-    each = max(1, 4096 // columns)
-    launch(
-        split_rows, (sum(cdiv(n, each) for n in counts),), given[0], *parts[0], counts[0],
-        given[1], *parts[1], counts[1], D, D_UP=columns, ROWS=each,
-    )  # fmt: skip
-
-
 def _tile(call: Call) -> int:
     """The tokens of a tile: it decides how the log-softmax is summed, so it must not depend on
     the batch."""
@@ -161,7 +120,7 @@ def _statistics(
     hidden_low = head_low = hidden_scale = head_scale = none
     split = _splits(call)
     if split:
-        hidden, hidden_low, hidden_scale, head, head_low, head_scale = _split(call)
+        hidden, hidden_low, hidden_scale, head, head_low, head_scale = split_factors(call)
     # Blocks of 64 and of 128 rows run the same matrix instructions, so the batch may choose. Two
     # tiles of 64 side by side read less of the hidden states; their sums are those of single ones.
     rows, paired = 16, 1
