@@ -7,6 +7,7 @@ from typing import Any
 
 import torch
 
+from beamsieve_backends.triton_slots import halves
 from beamsieve_backends.triton_slots.call import Call, Kept, NewBeams
 from beamsieve_backends.triton_slots.choose import MOST_PROGRAMS, choose_cells, key_cells
 from beamsieve_backends.triton_slots.finish import finish_tokens
@@ -120,7 +121,7 @@ def _statistics(
     hidden_low = head_low = hidden_scale = head_scale = none
     split = _splits(call)
     if split:
-        hidden, hidden_low, hidden_scale, head, head_low, head_scale = split_factors(call)
+        hidden, hidden_low, hidden_scale, head, head_low, head_scale = halves.split(call)
     # Blocks of 64 and of 128 rows run the same matrix instructions, so the batch may choose. Two
     # tiles of 64 side by side read less of the hidden states; their sums are those of single ones.
     rows, paired = 16, 1
