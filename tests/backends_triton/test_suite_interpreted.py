@@ -12,7 +12,7 @@ AWKWARD = "accident_in or few_living or no_number or nan_never or (takes_no_othe
 @pytest.mark.parametrize(
     ("modules", "keyword"),
     [
-        (["test_one_step.py"], "not float16 and not eligible"),
+        (["test_one_step.py"], "not float16 and not eligible and not many_candidates"),
         (["test_beams.py", "test_candidates.py", "test_prefix.py"], SMALL),
         (["test_awkward_numbers.py"], AWKWARD),
     ],
