@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import atexit
 import os
 import secrets
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
+
+_BEGUN: set[Path] = set()
+"""Files aside that have not been removed yet."""
 
 
 @contextmanager
@@ -25,9 +29,10 @@ def written_aside(target: Path, *, keep_on_error: bool = False) -> Iterator[Path
     target = Path(os.path.realpath(target))
     # A name of its own for every call: several processes, or threads, may write one file.
     aside = target.with_name(f".{target.name}.{os.getpid()}.{secrets.token_hex(4)}.part")
-    aside.touch(exist_ok=False)
-    mode = aside.stat().st_mode
+    _BEGUN.add(aside)
     try:
+        aside.touch(exist_ok=False)
+        mode = aside.stat().st_mode
         try:
             yield aside
         except Exception:
@@ -39,3 +44,14 @@ def written_aside(target: Path, *, keep_on_error: bool = False) -> Iterator[Path
         aside.replace(target)
     finally:
         aside.unlink(missing_ok=True)
+        _BEGUN.discard(aside)
+
+
+@atexit.register
+def remove_left() -> None:
+    """Remove what is still aside: Ctrl-C may come in the middle of ``written_aside`` itself."""
+    own = f".{os.getpid()}."  # a process that was forked knows of its parent's files
+    for aside in [path for path in _BEGUN if own in path.name]:
+        with suppress(OSError):  # its folder is gone
+            aside.unlink(missing_ok=True)
+        _BEGUN.discard(aside)

@@ -6,8 +6,11 @@ import signal
 import subprocess
 import sys
 import time
+from pathlib import Path
 
 import pytest
+
+from beamsieve import aside
 
 COMMAND = "from beamsieve.cli import main; main()"
 
@@ -50,3 +53,35 @@ def test_the_library_leaves_ctrl_c_alone():
     code = "import signal, beamsieve.cli; from beamsieve.cli import app; import beamsieve as bs; "
     check = "bs.Engine; assert signal.getsignal(signal.SIGINT) is signal.default_int_handler"
     subprocess.run([sys.executable, "-c", code + check], check=True)
+
+
+@pytest.mark.parametrize("name", ["touch", "stat", "replace", "unlink"])
+def test_ctrl_c_in_the_middle_of_writing_aside_leaves_nothing(tmp_path, monkeypatch, name):
+    target = tmp_path / "file"
+    call = getattr(Path, name)
+    left = [1]
+
+    def interrupted(self, *args, **kwargs):
+        outcome = call(self, *args, **kwargs) if name == "touch" else None
+        if self.name.endswith(".part") and left:
+            left.clear()
+            raise KeyboardInterrupt
+        return call(self, *args, **kwargs) if name != "touch" else outcome
+
+    with monkeypatch.context() as patched:
+        patched.setattr(Path, name, interrupted)
+        with pytest.raises(KeyboardInterrupt), aside.written_aside(target) as path:
+            path.write_text("half")
+    aside.remove_left()  # as at the end of the process
+    assert [path.name for path in tmp_path.iterdir()] in ([], ["file"])
+    assert not aside._BEGUN
+
+
+def test_a_fork_leaves_the_files_of_its_parent(tmp_path, monkeypatch):
+    with aside.written_aside(tmp_path / "file") as path:
+        with monkeypatch.context() as patched:
+            patched.setattr("os.getpid", lambda: 1)
+            aside.remove_left()
+        assert path.exists()
+        path.write_text("whole")
+    assert (tmp_path / "file").read_text() == "whole"
