@@ -191,17 +191,17 @@ class Engine(Served):
         levels = search.index.length - tokens.shape[1]
         widths = checks.widths_for(self._backend, widths, levels, search.batch)
 
-        said: list[Any] = []
+        heads: list[PreparedHead] = []
 
         def loop(beams: Beams) -> Beams:
             for width in widths:
-                said.append(score(beams.step + 1, beams))
-                beams = self._scored_step(beams, width, said[-1])
-                said[-1] = checks.prepared_heads(said[-1])
+                said = score(beams.step + 1, beams)
+                heads.extend(checks.prepared_heads(said))
+                beams = self._scored_step(beams, width, said)
             return beams
 
         if graph:
-            return self._graphs.search(*begin, widths, score, loop, said)
+            return self._graphs.search(*begin, widths, score, loop, heads)
         return loop(self._backend.begin(*begin))
 
     def _scored_step(self, beams: Beams, width: int, said: Any) -> Beams:

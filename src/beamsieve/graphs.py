@@ -73,7 +73,7 @@ class SearchGraphs:
             widths: one per level that is left.
             score: the caller's scorer.
             loop: scores and steps with them, from the first beams to the last.
-            reads: filled by ``loop`` with what must live as long as a graph of it.
+            reads: filled by ``loop`` with what must live as long as its graph.
 
         Raises:
             BackendError: the backend cannot capture it.
@@ -102,7 +102,7 @@ class SearchGraphs:
             if kept.captured is None:
                 with _ONE_CAPTURE:
                     kept.captured = backend.capture(search, tokens, rows, finished, loop)
-                kept.holds += tuple(reads)
+                kept.holds = (*kept.holds, *reads)
             return kept.captured.replay(search, tokens, rows, finished)
 
     def keep_only(self, tables: Any) -> None:
