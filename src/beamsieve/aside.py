@@ -9,8 +9,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-_BEGUN: set[Path] = set()
-"""Files aside that have not been removed yet."""
+_BEGUN: dict[Path, int] = {}
+"""Files aside that have not been removed yet, each with the process that writes it."""
 
 
 @contextmanager
@@ -29,7 +29,7 @@ def written_aside(target: Path, *, keep_on_error: bool = False) -> Iterator[Path
     target = Path(os.path.realpath(target))
     # A name of its own for every call: several processes, or threads, may write one file.
     aside = target.with_name(f".{target.name}.{os.getpid()}.{secrets.token_hex(4)}.part")
-    _BEGUN.add(aside)
+    _BEGUN[aside] = os.getpid()
     try:
         aside.touch(exist_ok=False)
         mode = aside.stat().st_mode
@@ -44,14 +44,15 @@ def written_aside(target: Path, *, keep_on_error: bool = False) -> Iterator[Path
         aside.replace(target)
     finally:
         aside.unlink(missing_ok=True)
-        _BEGUN.discard(aside)
+        _BEGUN.pop(aside, None)
 
 
 @atexit.register
 def remove_left() -> None:
     """Remove what is still aside: Ctrl-C may come in the middle of ``written_aside`` itself."""
-    own = f".{os.getpid()}."  # a process that was forked knows of its parent's files
-    for aside in [path for path in _BEGUN if own in path.name]:
+    for aside, process in list(_BEGUN.items()):
+        if process != os.getpid():  # that was forked, and this is a file of its parent's
+            continue
         with suppress(OSError):  # its folder is gone
             aside.unlink(missing_ok=True)
-        _BEGUN.discard(aside)
+        del _BEGUN[aside]
