@@ -4,6 +4,7 @@ from importlib.util import find_spec
 
 import numpy as np
 import pytest
+from host_device import HostCupyBackend, HostDevice
 
 import beamsieve as bs
 from beamsieve.errors import BackendError
@@ -29,6 +30,12 @@ def test_a_device_that_is_not_there():
 def test_an_unknown_option(options, sentence):
     with pytest.raises(BackendError, match=sentence):
         CupyBackend(options=options)
+
+
+@pytest.mark.parametrize(("options", "early"), [({}, True), ({"early": "off"}, False)])
+def test_kernels_start_early_unless_told_not_to(monkeypatch, options, early):
+    monkeypatch.setattr(HostDevice, "early", True)
+    assert HostCupyBackend(options=options)._device.early is early
 
 
 @pytest.mark.skipif(find_spec("cupy") is None, reason="needs CuPy")
