@@ -4,7 +4,8 @@ import numpy as np
 import pytest
 from full_steps import all_keys_equal, check, make_case, not_finite, numbers_of_any_size
 
-from beamsieve_backends.cupy_raw import steps, tiles
+from beamsieve_backends.cupy_raw import projection, steps, tiles
+from beamsieve_backends.cupy_raw.session import Workspace
 
 
 @pytest.fixture(autouse=True)
@@ -49,6 +50,17 @@ def test_a_tile_to_a_thread_or_several_changes_no_bit(backend, monkeypatch):
         after = check(backend, case, 60, "float16")
         found.append((after.keys.tobytes(), after.tokens.tobytes(), after.parents.tobytes()))
     assert found[0] == found[1]
+
+
+def test_units_behind_the_last_token_are_written(backend):
+    # Whole pairs of tiles are read, 384 units of 300.
+    device = backend._device
+    head = np.ones((300, 16), np.float32)
+    alone = projection.FullProjection(device, Workspace(device), head[:2], head, 2, 300, None)
+    for made in (projection.head_halves(device, head), alone.head_halves(16)):
+        assert made.units.shape == (384,)
+        assert (made.units[:300] > 0).all()
+        assert (made.units[300:] == 0).all()
 
 
 def test_numbers_of_any_size(backend):

@@ -20,7 +20,8 @@ class HeadHalves:
 
     Attributes:
         parts: uint16 [V, 3, d], the bits of float16 numbers.
-        units: float32 [V], and more behind them up to whole pairs of tiles.
+        units: float32 [V], and more behind them up to whole pairs of tiles, which multiply_tiles
+            reads, to no effect.
     """
 
     parts: Any
@@ -33,7 +34,7 @@ def head_halves(device: Any, head: Any) -> HeadHalves | None:
         return None
     vocabulary, size = (int(n) for n in head.shape)
     parts = device.empty((vocabulary * 3 * size,), np.uint16)
-    units = device.empty((_whole_pairs(vocabulary),), np.float32)
+    units = device.full((_whole_pairs(vocabulary),), 0, np.float32)
     head = device.contiguous(head)
     _split(device, (None, head), (None, parts), (None, units), (0, vocabulary), size)
     device.synchronize()  # then it may serve other streams, and a copy of the head may go
@@ -121,5 +122,5 @@ class FullProjection:
         if self.prepared is not None:
             return self.prepared, False
         parts = self.work.take("right halves", 3 * self.vocabulary * size, np.uint16)
-        units = self.work.take("right units", _whole_pairs(self.vocabulary), np.float32)
+        units = self.work.filled("right units", _whole_pairs(self.vocabulary), np.float32)
         return HeadHalves(parts, units), True
