@@ -12,8 +12,9 @@ the backend's run, with the same kernel sources.
 
 racecheck watches the backend's own CUDA kernels alone, since other libraries' share no memory with
 them. Where that ends in an error of the tool's own, as it does beside some kernels that are left
-out, the part runs again with all of them watched. initcheck has to see every write;
-docs/backends.md says what it cannot see.
+out, the part runs again with all of them watched. It runs one launch at a time: eight threads that
+start kernels wait for one another for ever under it, if each of them does nothing but add arrays.
+initcheck has to see every write; docs/backends.md says what it cannot see.
 """
 
 from __future__ import annotations
@@ -44,6 +45,8 @@ from beamsieve_conformance.subject import Subject
 
 PROGRAM = "compute-sanitizer"
 TOOLS = ("memcheck", "racecheck", "initcheck")
+BLOCKING = "CUDA_LAUNCH_BLOCKING"
+"""The variable that has every launch wait for its end."""
 OWN_ERROR = "Internal Sanitizer Error"
 """What a report says where a tool itself has failed."""
 TESTS_OF_A_PART = 12
@@ -205,8 +208,11 @@ class Runner:
         """Run a part until it ends or the time is up."""
         tool = [PROGRAM, "--tool", part.tool, *watched, "--log-file", str(part.report)]
         command = [*tool, *self._suite, *(str(SUITE / function) for function in part.functions)]
+        environment = os.environ | ({BLOCKING: "1"} if part.tool == "racecheck" else {})
         with open(part.output, "wb") as sink:
-            process = subprocess.Popen(command, stdout=sink, stderr=sink, start_new_session=True)
+            process = subprocess.Popen(
+                command, stdout=sink, stderr=sink, env=environment, start_new_session=True
+            )
             self._running.add(process)
             try:
                 left = self._until - time.monotonic()

@@ -58,6 +58,7 @@ def test_units_behind_the_last_token_are_written(backend):
     head = np.ones((300, 16), np.float32)
     alone = projection.FullProjection(device, Workspace(device), head[:2], head, 2, 300, None)
     for made in (projection.head_halves(device, head), alone.head_halves(16)):
+        assert made is not None
         assert made.units.shape == (384,)
         assert (made.units[:300] > 0).all()
         assert (made.units[300:] == 0).all()

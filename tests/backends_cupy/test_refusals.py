@@ -1,6 +1,8 @@
 """What cannot be opened is refused in a sentence."""
 
+import sys
 from importlib.util import find_spec
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -25,7 +27,11 @@ def test_a_device_that_is_not_there():
 
 @pytest.mark.parametrize(
     ("options", "sentence"),
-    [({"tile": "3"}, "no option 'tile'"), ({"clear_products": "1"}, "'on' or 'off', not '1'")],
+    [
+        ({"tile": "3"}, "no option 'tile'"),
+        ({"clear_products": "1"}, "'on' or 'off', not '1'"),
+        ({"replays": "0"}, "'10' or '1', not '0'"),
+    ],
 )
 def test_an_unknown_option(options, sentence):
     with pytest.raises(BackendError, match=sentence):
@@ -63,3 +69,14 @@ def test_a_plan_is_not_measured_while_a_stream_is_captured(backend, monkeypatch)
     monkeypatch.setattr(backend._device, "capturing", lambda: True)
     with pytest.raises(BackendError, match=r"^warm_up times steps.*before the capture begins\.$"):
         engine.warm_up(1, [2, 2], np.eye(2, dtype=np.float32))
+
+
+@pytest.mark.parametrize(("options", "replays"), [({}, 10), ({"replays": "1"}, 1)])
+def test_what_is_timed_is_replayed_as_often_as_the_options_say(monkeypatch, options, replays):
+    def replayed_seconds(device, work, times):
+        return float(times)
+
+    graph = SimpleNamespace(replayed_seconds=replayed_seconds)
+    monkeypatch.setitem(sys.modules, "beamsieve_backends.cupy_raw.graph", graph)
+    backend = HostCupyBackend(options=options)
+    assert CupyBackend.seconds(backend, lambda: None) == replays

@@ -22,7 +22,7 @@ words = sys.argv[1:]
 tool, log = (words[words.index(option) + 1] for option in ("--tool", "--log-file"))
 start = words.index(sys.executable)
 with open({calls!r}, "a") as calls:
-    print(tool, *words[:start], file=calls)
+    print(tool, *words[:start], os.environ.get("CUDA_LAUNCH_BLOCKING"), file=calls)
 if os.environ.get("BREAKS") == tool:
     sys.exit("the tool broke")
 if "--kernel-name" in words and "CONFUSED" in os.environ:
@@ -124,6 +124,14 @@ def test_every_part_runs_under_every_tool_and_the_record_says_so(
         *("memcheck",) * 2,
         *("racecheck",) * 2,
     ]
+    # Launches wait for their ends where threads would else wait for one another.
+    assert {
+        tuple(line.split()[:: len(line.split()) - 1]) for line in calls.read_text().splitlines()
+    } == {
+        ("initcheck", "None"),
+        ("memcheck", "None"),
+        ("racecheck", "1"),
+    }
     printed = capsys.readouterr().out
     assert "initcheck: 0 found in 2 tests\n" in printed
     assert "test_order.py::test_lower_parent_wins_though_its_token_is_higher: 1 passed" in printed

@@ -48,7 +48,9 @@ class CupyBackend(Backend):
             product is cleared first: cuBLAS writes its results by bulk copies, which
             compute-sanitizer's initcheck does not see, so that it would take every read of them
             for one of memory that nobody has written. "early" is "on", the default, or "off", and
-            then no kernel is started before the one ahead of it has ended. "tile_products" says
+            then no kernel is started before the one ahead of it has ended. "replays" is how often
+            ``seconds`` replays what it times, "10" or, for tools under which a kernel takes
+            seconds, "1". "tile_products" says
             which steps over the whole codebook keep their logits to themselves, on a Hopper GPU:
             "planned", the default, those that a plan calls "fused"; "always" every one that can;
             "never" none.
@@ -111,6 +113,7 @@ class CupyBackend(Backend):
         self._device.clear_products = chosen["clear_products"] == "on"
         self._device.early = self._device.early and chosen["early"] == "on"
         self._device.tile_products = chosen["tile_products"]
+        self._replays = int(chosen["replays"])
         self.device = self._device.name
         self.device_name = self._device.hardware
 
@@ -247,7 +250,7 @@ class CupyBackend(Backend):
         from beamsieve_backends.cupy_raw.graph import replayed_seconds
 
         with self._device.active():
-            return replayed_seconds(self._device, work)
+            return replayed_seconds(self._device, work, self._replays)
 
     def projections_for(
         self, beams: Beams, inputs: StepInputs, normalize: Normalize

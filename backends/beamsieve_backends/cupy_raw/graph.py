@@ -220,7 +220,7 @@ CALLS = 4
 """Calls in a graph that is timed: one alone may take less than the host to start its graph."""
 
 
-def replayed_seconds(device: Any, work: Callable[[], object], replays: int = 10) -> float:
+def replayed_seconds(device: Any, work: Callable[[], object], replays: int) -> float:
     """The device's time of one call of ``work``, which waits for nothing: the mean of replays.
 
     They follow one another, as steps do in a search; the least of them would favour whatever was

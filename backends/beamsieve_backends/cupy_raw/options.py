@@ -7,6 +7,7 @@ from beamsieve.errors import BackendError
 OPTIONS = {
     "clear_products": ("off", "on"),
     "early": ("on", "off"),
+    "replays": ("10", "1"),
     "tile_products": ("planned", "always", "never"),
 }
 """The values of each option, the default first."""

@@ -13,7 +13,14 @@ from beamsieve_backends.triton_slots.rows import link_rows, score_rows
 from beamsieve_backends.triton_slots.shares import add_shares
 from beamsieve_backends.triton_slots.slots import find_units, score_slots
 from beamsieve_backends.triton_slots.survivors import finish_slots
-from beamsieve_backends.triton_slots.tuning import FURTHER, PROCESSORS, TUNING, beams_up, coarse
+from beamsieve_backends.triton_slots.tuning import (
+    FURTHER,
+    PROCESSORS,
+    TUNING,
+    WIDE_ROW,
+    beams_up,
+    coarse,
+)
 from beamsieve_backends.triton_slots.units import WIDEST
 
 
@@ -64,10 +71,6 @@ def selective(call: Call) -> NewBeams:
     return call.new
 
 
-WIDE_ROW = 32 * FURTHER
-"""Where a row has so many tokens, requests that meet it decide how long finishing takes: so many
-warps as there are for units, and each program on a processor of its own. Scoring takes a unit of
-such a row for more requests at once, as its head rows are most of what it reads."""
 PRODUCT = ("EVEN", "BLOCK_K", "PART", "MATRIX", "UPCAST", "registers")
 
 

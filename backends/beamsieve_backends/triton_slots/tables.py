@@ -10,10 +10,11 @@ import torch
 from numpy.typing import NDArray
 
 from beamsieve.index.leaves import has_no_empty_row
+from beamsieve.index.starts import RowStarts
 from beamsieve.index.tables import StepTable
 from beamsieve_backends.bitmaps import with_bitmaps
 from beamsieve_backends.largest import sums_of_largest
-from beamsieve_backends.triton_slots.tuning import FURTHER
+from beamsieve_backends.triton_slots.tuning import FURTHER, PLAIN_ROWS, WIDE_ROW
 from beamsieve_backends.upload import to_device
 
 if TYPE_CHECKING:
@@ -143,7 +144,10 @@ def load_table(
     degrees = np.diff(row_starts).astype(np.int64)
     slots = _slots(degrees)
     units = -(-np.maximum(degrees - slots, 0) // FURTHER)
+    widest = int(degrees.max(initial=0))
     starts = table.starts
+    if starts.kind == "sampled" and widest >= WIDE_ROW and table.rows <= PLAIN_ROWS:
+        starts = RowStarts(rows=table.rows, entries=table.entries, plain=row_starts)
     dense = table.bitmap is not None
     first = starts.plain if starts.plain is not None else starts.samples
     nothing = np.zeros(1, np.int64)
@@ -155,7 +159,7 @@ def load_table(
         vocabulary=table.vocabulary,
         rows=table.rows,
         entries=table.entries,
-        widest=int(degrees.max(initial=0)),
+        widest=widest,
         start_array=_to_device(kind, device),
         start_bits=_to_device(nothing if starts.bits is None else starts.bits, device),
         start_exceptions=_to_device(

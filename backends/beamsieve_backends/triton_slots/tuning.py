@@ -9,6 +9,13 @@ from beamsieve_backends.triton_slots.launch import INTERPRETED
 
 FURTHER = 16
 """The slots of a unit of what a row has beyond its first unit."""
+WIDE_ROW = 32 * FURTHER
+"""Where a row has so many tokens, requests that meet it decide how long finishing takes: so many
+warps as there are for units, and each program on a processor of its own. Scoring takes a unit of
+such a row for more requests at once, as its head rows are most of what it reads."""
+PLAIN_ROWS = 1 << 16
+"""A table that has such a row, and no more rows than this, keeps every start on the device: the row
+makes exceptions of its neighbours' starts, which take three waits in place of one."""
 GROUP = 8
 LIMIT = 2
 """Groups that stay after the choice, as a multiple of the width."""

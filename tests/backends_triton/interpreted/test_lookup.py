@@ -13,6 +13,7 @@ from beamsieve.index.encode import encode_starts
 from beamsieve.index.layouts import make_table
 from beamsieve.index.tables import StepTable
 from beamsieve.index.tokens import token_dtype
+from beamsieve_backends.triton_slots import tables
 from beamsieve_backends.triton_slots.lookup import (
     rank_in_row,
     row_bounds,
@@ -80,6 +81,24 @@ def test_rows_begin_where_the_index_says(kind, shape):
     _starts[(1,)](*table.starts, rows, out, len(starts), BLOCK=block(len(starts)))
     np.testing.assert_array_equal(out[0].numpy(), starts)
     np.testing.assert_array_equal(out[1, :-1].numpy(), starts[:-1])
+    np.testing.assert_array_equal(out[2, :-1].numpy(), starts[1:])
+
+
+@pytest.mark.parametrize(
+    ("widest", "most_rows", "kind"), [(600, 150, 0), (600, 149, 2), (400, 150, 2)]
+)
+def test_a_small_table_with_a_wide_row_has_plain_starts(monkeypatch, widest, most_rows, kind):
+    monkeypatch.setattr(tables, "PLAIN_ROWS", most_rows)
+    degrees = np.ones(150, np.int64)
+    degrees[70] = widest
+    starts = np.concatenate([[0], np.cumsum(degrees)]).astype(np.int32)
+    tokens = np.concatenate([np.arange(n) for n in degrees]).astype(token_dtype(8192))
+    made = StepTable(1, 8192, encode_starts(starts, "sampled/8"), tokens=tokens, widest=widest)
+    table = load_table(made, None, CPU)
+    assert table.start_kind == kind
+    out = torch.full((3, 151), -7)
+    _starts[(1,)](*table.starts, torch.arange(151), out, 151, BLOCK=256)
+    np.testing.assert_array_equal(out[0].numpy(), starts)
     np.testing.assert_array_equal(out[2, :-1].numpy(), starts[1:])
 
 
