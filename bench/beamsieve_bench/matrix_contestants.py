@@ -82,22 +82,25 @@ def draw_inputs(source: Source, cell: Cell, hidden: int, device: torch.device) -
 def backend_contestant(
     asked: str, engine: bs.Engine, source: Source, cell: Cell, inputs: Inputs
 ) -> Contestant:
-    """A backend on the plan that it warmed up to."""
-    plan = engine.warm_up(cell.batch, inputs.widths, inputs.heads, repeats=3)
+    """A backend on the plan that it warmed up to, its heads prepared as those that serve are."""
+    heads = [engine.prepare_head(head) for head in inputs.heads]
+    plan = engine.warm_up(cell.batch, inputs.widths, heads, repeats=3)
     begun = engine.begin(cell.batch, source.requests(cell.share, cell.batch))
     opened = begun.search.backend
     assert opened is not None
 
     def run() -> bs.Beams:
         beams = begun
-        for hidden, head, width in zip(inputs.hidden, inputs.heads, inputs.widths, strict=True):
+        for hidden, head, width in zip(inputs.hidden, heads, inputs.widths, strict=True):
             beams = engine.step(beams, width, hidden=hidden, head=head)
         return beams
 
     def phases(mark: Mark) -> None:
         beams = begun
-        for hidden, head, width in zip(inputs.hidden, inputs.heads, inputs.widths, strict=True):
-            logits = hidden.float() @ head.float().T
+        for hidden, plain, head, width in zip(
+            inputs.hidden, inputs.heads, heads, inputs.widths, strict=True
+        ):
+            logits = hidden.float() @ plain.float().T
             mark("")
             engine.candidates(beams, logits=logits)
             mark("filter")
