@@ -17,8 +17,10 @@ PLAIN_ROWS = 1 << 16
 """A table that has such a row, and no more rows than this, keeps every start on the device: the row
 makes exceptions of its neighbours' starts, which take three waits in place of one."""
 GROUP = 8
-LIMIT = 2
-"""Groups that stay after the choice, as a multiple of the width."""
+LIMIT = 4
+"""Groups that stay after the choice, as a multiple of the width. Searches leave up to 2.5 of it,
+whatever the spread of their logits; what is more, one program sorts out, which takes as long as the
+rest of the step."""
 LISTING = 2048
 """Groups that a program looks at at once when it lists them."""
 HELD = 8192
