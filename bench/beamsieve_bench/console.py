@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import argparse
+import os
 import sys
 from typing import Any, NoReturn
+
+from beamsieve.parallel import thread_count
 
 FAILED, BAD_ARGUMENTS = 1, 2
 
@@ -20,6 +23,22 @@ def show_progress(turn: int, rounds: int) -> None:
     say(f"round {turn} of {rounds}")
     if turn == rounds and sys.stderr.isatty():
         print("\r\033[K", end="", file=sys.stderr, flush=True)
+
+
+def warn_of_load(threads: int, advice: str) -> None:
+    """Say on stderr that other work keeps ``threads`` of this process from running at once.
+
+    PyTorch's threads wait for one another, so that one without a processor holds up the rest: times
+    are many times too long then, and the longer the more operations a contestant has.
+    """
+    if not hasattr(os, "getloadavg"):
+        return
+    cores, load = thread_count(None), os.getloadavg()[0]
+    if load > cores - threads + 0.5:
+        complain(
+            f"The load is {load:.1f} on {cores} processors, and {threads} threads are to run: "
+            f"beside other work such times mean little. {advice}"
+        )
 
 
 class OneLineParser(argparse.ArgumentParser):

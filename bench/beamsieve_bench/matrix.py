@@ -24,7 +24,14 @@ from pathlib import Path
 import torch
 
 import beamsieve as bs
-from beamsieve_bench.console import BAD_ARGUMENTS, FAILED, OneLineParser, complain, say
+from beamsieve_bench.console import (
+    BAD_ARGUMENTS,
+    FAILED,
+    OneLineParser,
+    complain,
+    say,
+    warn_of_load,
+)
 from beamsieve_bench.gate import GateError
 from beamsieve_bench.matrix_cells import NORMALIZERS, SWEEPS, Cell, cells, preset
 from beamsieve_bench.matrix_contestants import BASELINES
@@ -160,7 +167,8 @@ def parser() -> OneLineParser:
     add("--workloads", metavar="LIST", help="catalogs: Z1, skewed:NxVxL, uniform:NxVxL, "
         "hub:NxVxL, real:NAME, or a path")  # fmt: skip
     add("--device", default="cpu", help="cpu, cuda or cuda:N (cpu)")
-    add("--quick", action="store_true", help="small catalogs, few rounds: under a minute")
+    add("--quick", action="store_true", help="small catalogs, few rounds: under a minute, "
+        "the suite before it aside")  # fmt: skip
     add("--output", type=Path, action="append", default=[], metavar="FILE",
         help=f"may be repeated; {', '.join(WRITTEN)}")  # fmt: skip
     add("--batches", metavar="LIST", help="requests")
@@ -276,6 +284,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options = understood(parser(), arguments)
     if options.threads is not None:
         torch.set_num_threads(options.threads)
+    if options.device == "cpu" and options.clock == "wall":  # before the suites, which are work too
+        warn_of_load(torch.get_num_threads(), "--threads 1 --clock processor counts its own time.")
     try:
         run = measure(options)
         for path in options.output:

@@ -7,6 +7,7 @@ python -m beamsieve_bench.matrix_report run.json matrix.png
 from __future__ import annotations
 
 import argparse
+import json
 import sys
 from collections.abc import Callable, Sequence
 from html import escape
@@ -268,6 +269,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     )
     asked.add_argument("run", type=Path, help="JSON of 'beamsieve bench matrix'")
     asked.add_argument("output", type=Path, help=".html, .svg or .png")
+    asked.add_argument("--json", action="store_true", help="print what was written as JSON")
     options = asked.parse_args(arguments)
     if options.output.suffix not in (".html", ".svg", ".png"):
         asked.error(f"{options.output} must end in .html, .svg or .png")
@@ -280,6 +282,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except BeamsieveError as error:
         complain(str(error))
         return BAD_ARGUMENTS
+    if options.json:
+        print(json.dumps({"written": str(options.output), "rows": len(run.rows)}))
     return 0
 
 

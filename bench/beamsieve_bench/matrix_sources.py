@@ -119,9 +119,9 @@ def what_is_named(workload: str, data: Path | None) -> tuple[str, Workload] | Pa
     if path is None or not os.path.exists(path):  # False for what cannot be a name, too
         known = ", ".join([*WORKLOADS, *real_catalogs(data)])
         raise InputError(
-            f"There is no workload {workload!r}: give one of {known}, skewed:NxVxL, uniform:NxVxL, "
-            f"hub:NxVxL, or the path of an index or a catalog (real ones are looked for below "
-            f"--data, or {ENVIRONMENT})."
+            f"There is no workload {workload!r}, nor a file: give one of {known}, skewed:NxVxL, "
+            f"uniform:NxVxL, hub:NxVxL, or the path of an index or a catalog (real ones are looked "
+            f"for below --data, or {ENVIRONMENT})."
         )
     return path
 

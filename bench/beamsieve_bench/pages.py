@@ -17,6 +17,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from beamsieve_bench.console import OneLineParser
 from beamsieve_bench.matrix_contestants import SCORE_FIRST, UNCONSTRAINED
 from beamsieve_bench.matrix_report import more_pictures, pictures
 from beamsieve_bench.matrix_rows import Row, Run
@@ -185,8 +186,11 @@ def page() -> str:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Write the page, or with --check say whether it is up to date."""
+    asked = OneLineParser(prog="python -m beamsieve_bench.pages", description=__doc__)
+    asked.add_argument("--check", action="store_true", help="write nothing")
+    options = asked.parse_args(arguments)
     made = page()
-    if "--check" in (sys.argv[1:] if arguments is None else arguments):
+    if options.check:
         same = PAGE.read_text("utf-8") == made
         print(f"{PAGE.relative_to(ROOT)} is {'up to date' if same else 'not up to date'}")
         return 0 if same else 1

@@ -16,7 +16,7 @@ import beamsieve as bs
 from beamsieve.registry import open_backend
 from beamsieve_bench.baselines import Decoded, ScoreFirstTrie, Unconstrained
 from beamsieve_bench.catalogs import Workload, skewed_sids
-from beamsieve_bench.console import say, show_progress
+from beamsieve_bench.console import say, show_progress, warn_of_load
 from beamsieve_bench.gate import agrees_with_baseline, agrees_with_specification
 from beamsieve_bench.published_trie import PublishedTrie
 
@@ -115,7 +115,9 @@ def measure(options: argparse.Namespace) -> dict[str, Any]:
     workload: Workload = options.workload
     if options.threads is not None:
         torch.set_num_threads(options.threads)
-    open_backend(options.backend)  # one that is not there is known before the catalog is drawn
+    backend, _ = open_backend(options.backend)  # one that is not there is known before all work
+    if backend.device == "cpu":
+        warn_of_load(torch.get_num_threads(), "--threads 1 suffers least.")
     say(f"drawing {workload.items:,} semantic IDs")
     sids = skewed_sids(workload)
     catalog = bs.Catalog.from_arrays(sids, codebooks=[workload.vocabulary] * workload.length)

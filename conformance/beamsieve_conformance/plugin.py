@@ -8,6 +8,8 @@ failed, by cause. Pytest's own account of each failure comes with ``--verbose`` 
 from __future__ import annotations
 
 import json
+import os
+import tempfile
 from collections import Counter
 from collections.abc import Generator
 from dataclasses import asdict
@@ -17,6 +19,7 @@ from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, Phase, settings
+from hypothesis.configuration import set_hypothesis_home_dir
 
 from beamsieve.errors import BeamsieveError
 from beamsieve_conformance import deviations, endings, failures, features, records, report
@@ -81,6 +84,13 @@ def pytest_configure(config: pytest.Config) -> None:
         suppress_health_check=list(HealthCheck),
     )
     settings.load_profile("beamsieve")
+    # What it looks up once; by default in the folder that the suite is run from.
+    set_hypothesis_home_dir(Path(tempfile.gettempdir()) / f"beamsieve-suite-{_user()}")
+
+
+def _user() -> str:
+    """What tells users of one machine apart, where there is anything."""
+    return str(os.getuid()) if hasattr(os, "getuid") else "files"
 
 
 def repeated(config: pytest.Config) -> list[str]:
@@ -95,6 +105,7 @@ def repeated(config: pytest.Config) -> list[str]:
 def pytest_unconfigure(config: pytest.Config) -> None:
     """Leave hypothesis as it was."""
     settings.load_profile("default")
+    set_hypothesis_home_dir(None)
 
 
 @pytest.fixture(scope="session")

@@ -132,6 +132,15 @@ def test_a_report_without_what_draws_it_says_what_to_install(tmp_path, monkeypat
     assert "pip install 'beamsieve[bench]'" in complaint(capsys)
 
 
+def test_a_report_says_what_was_written_as_json(tmp_path, capsys):
+    pytest.importorskip("matplotlib")
+    path = tmp_path / "report.html"
+    assert matrix_report.main([str(RECORDED), str(path), "--json"]) == 0
+    said = json.loads(capsys.readouterr().out)
+    assert said == {"written": str(path), "rows": len(Run.read(RECORDED).rows)}
+    assert path.exists()
+
+
 def test_equal_runs_give_equal_pictures(tmp_path):
     pytest.importorskip("matplotlib")
     run = Run.read(RECORDED)

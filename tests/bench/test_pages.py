@@ -6,10 +6,19 @@ import json
 from dataclasses import replace
 from typing import Any
 
+import pytest
+
 from beamsieve_bench import pages, pages_stage
 from beamsieve_bench.matrix_rows import Run
 
 CELL = {"B": 1, "M": 128, "dtype": "bfloat16"}
+
+
+def test_help_writes_nothing(monkeypatch):
+    monkeypatch.setattr(pages, "page", lambda: pytest.fail("made a page"))
+    with pytest.raises(SystemExit) as ended:
+        pages.main(["--help"])
+    assert ended.value.code == 0
 
 
 def test_cells_of_any_stage_file_are_found(tmp_path):

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -25,6 +27,12 @@ def test_two_processes_count_as_one_does(tmp_path: Path, capfd: Capture) -> None
     assert records[0] == records[1]
     assert records[0]["runs"]["reference"]["counts"]["passed"] >= 10
     assert "dtype: float16" in capfd.readouterr().out
+
+
+def test_the_folder_it_is_run_from_stays_as_it_was(tmp_path: Path) -> None:
+    suite = [sys.executable, "-m", "beamsieve", "conformance", "reference", "--quick"]
+    subprocess.run([*suite, "-k", "any_search_is_right"], cwd=tmp_path, check=True)
+    assert not list(tmp_path.iterdir())
 
 
 def test_two_processes_fail_where_one_does(tmp_path: Path, capfd: Capture) -> None:

@@ -25,5 +25,5 @@ def options_of(given: dict[str, str]) -> dict[str, str]:
             raise BackendError(f"The backend 'cupy' has no option {name!r}; it has {known}.")
         if value not in OPTIONS[name]:
             known = " or ".join(map(repr, sorted(OPTIONS[name], reverse=True)))
-            raise BackendError(f"{name} is {known}, not {value!r}.")
+            raise BackendError(f"The backend 'cupy' takes {name} as {known}, not {value!r}.")
     return {name: values[0] for name, values in OPTIONS.items()} | given
