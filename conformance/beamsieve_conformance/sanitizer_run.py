@@ -287,6 +287,7 @@ def main(arguments: Sequence[str]) -> int:
                 "device": given.device,
                 "kernels": {name: sha256(folder / name) for name in sources},
                 "tests": functions,
+                "environment": {"racecheck": {BLOCKING: "1"}},
             },
         )
         parts = [
