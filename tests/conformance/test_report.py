@@ -206,6 +206,8 @@ def test_a_deviation_may_name_one_parameter(site: Path, capfd: Capture) -> None:
         ('[[deviation]]\ntest = "x"\n', "entry 1"),
         (entry(NAN, kind="someday"), "someday"),
         (entry(NAN, raises="NoSuchError"), "NoSuchError"),
+        (entry(NAN, raises="KeyboardInterrupt"), "KeyboardInterrupt"),
+        (entry(NAN, raises="Exception"), "every failure would be"),
         (entry(NAN).replace("said so", ""), "entry 1"),
     ],
 )
