@@ -13,7 +13,7 @@ the backend's run, with the same kernel sources.
 racecheck watches the backend's own CUDA kernels alone, since other libraries' share no memory with
 them. Where that ends in an error of the tool's own, as it does beside some kernels that are left
 out, the part runs again with all of them watched. It runs one launch at a time: eight threads that
-start kernels wait for one another for ever under it, if each of them does nothing but add arrays.
+start kernels, be they CuPy's own, wait for one another for ever under it.
 initcheck has to see every write; docs/backends.md says what it cannot see.
 """
 
