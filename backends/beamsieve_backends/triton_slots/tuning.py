@@ -18,9 +18,10 @@ PLAIN_ROWS = 1 << 16
 makes exceptions of its neighbours' starts, which take three waits in place of one."""
 GROUP = 8
 LIMIT = 4
-"""Groups that stay after the choice, as a multiple of the width. Searches leave up to 2.5 of it, 3
-where few beams are far ahead; what is more, one program sorts out, which takes as long as the rest
-of the step. Where all logits are equal so many stay, and all their tokens are ranked."""
+"""Groups that stay after the choice, as a multiple of the width. Searches leave twice of it, and
+now and then three times (``beamsieve_bench.groups_left``); what is more, one program sorts out,
+which takes as long as the rest of the step. Where all logits are equal so many stay, and all their
+tokens are ranked."""
 LISTING = 2048
 """Groups that a program looks at at once when it lists them."""
 HELD = 8192
