@@ -160,9 +160,9 @@ def passing(
 @triton.jit
 def list_the_best(
     scores, tops, log_sums, group_max, cell_list, keys, group_list, n, of_beam_up, groups_of_beam,
-    EACH, LIMIT, BLOCK: tl.constexpr,
+    EACH, KEPT, BLOCK: tl.constexpr,
 ):  # fmt: skip
-    """The LIMIT best groups of the listed cells, in the exact order, where more pass."""
+    """The KEPT best groups of the listed cells, in the exact order, where too many pass."""
     for begin in range(0, n, BLOCK):
         entry = begin + tl.arange(0, BLOCK)
         cell = tl.load(cell_list + entry // EACH, mask=entry < n, other=0)
@@ -172,7 +172,7 @@ def list_the_best(
         )  # fmt: skip
         tl.store(keys + entry, ordered(key), mask=entry < n)
     tl.debug_barrier()
-    tau, need = threshold_in_memory(keys, n, LIMIT, 0, BLOCK)
+    tau, need = threshold_in_memory(keys, n, KEPT, 0, BLOCK)
     above = 0
     equal = 0
     for begin in range(0, n, BLOCK):
@@ -184,11 +184,11 @@ def list_the_best(
 
 
 @triton.jit(do_not_specialize=["beams", "M", "W", "SLACK", "tiles", "groups_of_beam", "of_beam_up",
-                               "EACH", "LIMIT"])  # fmt: skip
+                               "EACH", "LIMIT", "KEPT"])  # fmt: skip
 def choose_cells(
     scores, cell_best, tile_peak, tile_sum, group_max,
     tops, log_sums, cell_list, keys, threshold, group_list, group_count,
-    beams, M, W, SLACK, tiles, groups_of_beam, of_beam_up, EACH, LIMIT,
+    beams, M, W, SLACK, tiles, groups_of_beam, of_beam_up, EACH, LIMIT, KEPT,
     TILES_UP: tl.constexpr, CELLS: tl.constexpr, PEAKS: tl.constexpr, LISTED: tl.constexpr,
     BEAMS_UP: tl.constexpr, KEYED: tl.constexpr, BLOCK: tl.constexpr, PDL: tl.constexpr,
 ):  # fmt: skip
@@ -196,8 +196,8 @@ def choose_cells(
     reach the threshold; most cells have one.
 
     Where those are more than LIMIT (a few beams far ahead of the others, or all logits equal), the
-    LIMIT best of them, in the exact order, hold the W best just as the cells did; the program that
-    ends last finds them.
+    KEPT best of them (W + SPARE), in the exact order, hold the W best just as the cells did; the
+    program that ends last finds them.
 
     Args:
         scores: float32 [B, M]; tile_*: [tiles, B * M]; cell_best: [tiles * CELLS, B * M], or, if
@@ -208,7 +208,7 @@ def choose_cells(
             (W + SLACK) * EACH], where a cell has EACH groups.
         threshold: out, float32 [B], no better candidate is left out.
         group_list: out, int32 [B, 2, LIMIT], ``m * of_beam_up + group``: all, in any order, or,
-            behind them, the LIMIT best.
+            behind them, the KEPT best.
         group_count: int32 [B], in 0, out how many there are, and ARRIVED for each program.
     """
     if PDL:
@@ -249,5 +249,5 @@ def choose_cells(
     if arrived_last & (before % ARRIVED + listed > LIMIT):
         list_the_best(
             scores, tops, log_sums, group_max, cell_list, keys + b * (W + SLACK) * EACH,
-            group_list + LIMIT, n, of_beam_up, groups_of_beam, EACH, LIMIT, BLOCK,
+            group_list + LIMIT, n, of_beam_up, groups_of_beam, EACH, KEPT, BLOCK,
         )  # fmt: skip

@@ -9,7 +9,7 @@ import torch
 
 from beamsieve_backends.triton_slots import halves
 from beamsieve_backends.triton_slots.call import Call, Kept, NewBeams
-from beamsieve_backends.triton_slots.choose import MOST_PROGRAMS, choose_cells, key_cells
+from beamsieve_backends.triton_slots.choose import MOST_PROGRAMS, SPARE, choose_cells, key_cells
 from beamsieve_backends.triton_slots.finish import finish_tokens
 from beamsieve_backends.triton_slots.launch import INTERPRETED, cdiv, launch, power_of_two
 from beamsieve_backends.triton_slots.operands import row_bitmaps
@@ -67,11 +67,14 @@ def _permitted(call: Call, words: int) -> torch.Tensor:
     table, beams = call.table, call.B * call.M
     kept = call.empty(beams, words, dtype=torch.int32)
     if table.dense:
-        block = 64 if call.V <= 64 else 256
+        shapes = TUNING["permitted"]
+        shape = shapes["few" if beams * cdiv(words, 64) <= 2 * PROCESSORS else "many"]
+        parts = cdiv(words, shape["WORD_BLOCK"])
+        found = call.empty(beams, parts, shape["WORD_BLOCK"], dtype=torch.int32)
         launch(
-            permitted_tokens_dense, (beams, cdiv(words * 32, block)), call.beams.rows,
-            call.finished, *table.starts, table.bitmap, table.ranks, table.rank_mask,
-            table.words, table.rank_words, kept, call.M, call.V, *call.targeting, BLOCK=block,
+            permitted_tokens_dense, (beams, parts), call.beams.rows, call.finished, *table.starts,
+            table.bitmap.view(torch.int32), table.ranks, table.rank_mask, words, table.rank_words,
+            found, kept, call.M, *call.targeting, **shape,
         )  # fmt: skip
     else:
         launch(
@@ -222,7 +225,7 @@ def _revisited(call: Call, bitmap: torch.Tensor, words: int) -> NewBeams:
             TOGETHER=together, BEAM_BLOCK=beam_block, BEAMS_UP=beams_up, warps=4,
         )  # fmt: skip
         best = keyed
-    limit = LIMIT * W + 8
+    limit, kept = LIMIT * W + 8, W + int(SPARE)
     warps = warps_for(beams_up * listed)
     group_list = call.empty(B, 2, limit, dtype=torch.int32)
     group_keys = call.empty(B, most * each, dtype=torch.int32)
@@ -243,7 +246,7 @@ def _revisited(call: Call, bitmap: torch.Tensor, words: int) -> NewBeams:
     )  # fmt: skip
     numbers = (
         M, call.V, call.D, words, of_beam_up, call.by_row, call.has_bias,
-        call.has_bonus, call.has_nudge, limit, capacity,
+        call.has_bonus, call.has_nudge, limit, kept, capacity,
     )  # fmt: skip
     known: dict[str, Any] = {
         "GROUP": GROUP, "HAS_LOGITS": call.has_logits, "WHOLE_D": call.D if whole_d else 0, **shape,
@@ -253,7 +256,7 @@ def _revisited(call: Call, bitmap: torch.Tensor, words: int) -> NewBeams:
     launch(
         choose_cells, (B, programs), call.beams.scores, best, peak, mass, group_max, tops,
         log_sums, cell_list, group_keys, threshold, group_list, group_count, B * M, M, W,
-        call.slack, tiles, of_beam, of_beam_up, each, limit, TILES_UP=tiles_up, CELLS=cells,
+        call.slack, tiles, of_beam, of_beam_up, each, limit, kept, TILES_UP=tiles_up, CELLS=cells,
         PEAKS=peaks, LISTED=listed, BEAMS_UP=beams_up, KEYED=not whole, BLOCK=block, warps=warps,
     )  # fmt: skip
     typical = W + W // 2 if B <= 4 else most

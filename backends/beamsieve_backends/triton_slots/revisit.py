@@ -86,12 +86,12 @@ def _score(
 
 
 @triton.jit(do_not_specialize=["M", "V", "words", "of_beam_up", "by_row", "has_bias", "has_bonus",
-                               "has_nudge", "LIMIT", "CAPACITY"])  # fmt: skip
+                               "has_nudge", "LIMIT", "KEPT", "CAPACITY"])  # fmt: skip
 def score_groups(
     hidden, head, bias, logits, bonus, nudge, rows, finished, bitmaps,
     scores, tops, log_sums, group_list, group_count, threshold,
     candidate_keys, candidate_scores, candidate_count,
-    M, V, D, words, of_beam_up, by_row, has_bias, has_bonus, has_nudge, LIMIT, CAPACITY,
+    M, V, D, words, of_beam_up, by_row, has_bias, has_bonus, has_nudge, LIMIT, KEPT, CAPACITY,
     GROUP: tl.constexpr, GROUPS: tl.constexpr, BLOCK_K: tl.constexpr, WHOLE_D: tl.constexpr,
     HAS_LOGITS: tl.constexpr, PDL: tl.constexpr,
 ):  # fmt: skip
@@ -114,9 +114,9 @@ def score_groups(
     n = tl.load(group_count + b) % ARRIVED
     if n > LIMIT:
         group_list += LIMIT
-        group = tl.load(group_list + 2 * b * LIMIT + item, mask=item < LIMIT, other=0)
+        group = tl.load(group_list + 2 * b * LIMIT + item, mask=item < KEPT, other=0)
+        n = KEPT
     group_list += 2 * b * LIMIT
-    n = tl.minimum(n, LIMIT)
     stride = tl.num_programs(1) * GROUPS
     for begin in range(tl.program_id(1) * GROUPS, n, stride):
         item = begin + slot // GROUP

@@ -17,14 +17,14 @@ from __future__ import annotations
 import triton
 import triton.language as tl
 
-from beamsieve_backends.triton_slots.lookup import rank_in_row, row_start, token_at
+from beamsieve_backends.triton_slots.lookup import ones, row_start, token_at
 
 SEGMENT_NUMBERS = tl.constexpr(4)
 """Of a segment: words of a row, where its rows begin, where its index begins, and which Bloom
 attribute it is, -1 for the bit attributes."""
 _RUNTIME = [
     "start_kind", "start_shift", "start_gap", "token_bits", "rank_mask", "words", "rank_words",
-    "has_parts", "segments", "bit_words", "has_sets", "batch", "M", "V",
+    "has_parts", "segments", "bit_words", "has_sets", "batch", "M",
 ]  # fmt: skip
 
 
@@ -111,11 +111,12 @@ def permitted(entry, mask, b, rules):
         if segments > 0:
             part = entry
             parts = tl.where(good, 1, 0).to(tl.int64)
+            most = tl.full((), 1, tl.int32)
             if has_parts != 0:
                 part = tl.load(part_starts + entry, mask=good, other=0).to(tl.int64)
                 parts = tl.load(part_starts + entry + 1, mask=good, other=0).to(tl.int64) - part
+                most = tl.max(tl.ravel(parts)).to(tl.int32)
             matched = good & (parts < 0)
-            most = tl.max(tl.ravel(parts)).to(tl.int32)
             for number in range(most):
                 passes = good & (number < parts) & (matched == 0)
                 for segment in range(segments):
@@ -143,17 +144,39 @@ def permitted(entry, mask, b, rules):
     return good
 
 
+@triton.jit
+def _dealt_out(source, places):
+    """The lowest bits of ``source``, one after the other, at the set bits of ``places``, from the
+    lowest on: uint32."""
+    out = source & 0
+    for _ in tl.static_range(32):
+        lowest = places & (~places + 1)
+        out |= tl.where((source & 1) != 0, lowest, 0)
+        places = places & (~lowest)
+        source = source >> 1
+    return out
+
+
 @triton.jit(do_not_specialize=_RUNTIME)
 def permitted_tokens_dense(
     rows, finished, start_array, start_bits, start_exceptions, start_kind, start_shift, start_gap,
-    bitmaps, ranks, rank_mask, words, rank_words, out, M, V,
+    bitmaps, ranks, rank_mask, words, rank_words, found, out, M,
     part_starts, has_parts, segment_numbers, segments, index, matcher_rows,
     asks, bits, bit_words, counts, table_starts, tables, mode, leaf_starts, leaves, leaf_first,
     leaf_end, has_sets, batch,
-    BLOCK: tl.constexpr, PDL: tl.constexpr,
+    WORD_BLOCK: tl.constexpr, ENTRIES: tl.constexpr, PDL: tl.constexpr,
 ):  # fmt: skip
-    """Bitmaps [B * M, 2 * words] (int32) of what targeting leaves of each beam's row: BLOCK tokens
-    of one beam a program. ``bitmaps`` are the table's, int64 [rows, words]."""
+    """Bitmaps of what targeting leaves of each beam's row: WORD_BLOCK words of one beam a program.
+
+    What is tested are entries, ENTRIES of them at once, as these lie side by side; their bits are
+    dealt out to the places of their tokens at the end.
+
+    Args:
+        bitmaps: the table's, int32 [rows, words]; WORD_BLOCK is a multiple of the 8 of them that
+            have a rank.
+        found: workspace, int32 [B * M, parts of a bitmap, WORD_BLOCK].
+        out: int32 [B * M, words].
+    """
     if PDL:
         tl.extra.cuda.gdc_wait()
         tl.extra.cuda.gdc_launch_dependents()
@@ -163,23 +186,45 @@ def permitted_tokens_dense(
         has_sets, batch,
     )  # fmt: skip
     beam = tl.program_id(0).to(tl.int64)
-    b = beam // M
+    part = tl.program_id(1)
     row = tl.load(rows + beam)
     live = (row >= 0) & (tl.load(finished + beam) == 0)
-    v = tl.program_id(1) * BLOCK + tl.arange(0, BLOCK)
-    inside = live & (v < V)
-    row = tl.where(live, row, 0) + tl.zeros((BLOCK,), tl.int64)
-    word = tl.load(bitmaps + row * words + (v >> 6), mask=inside, other=0)
-    valid = inside & (((word >> (v & 63).to(tl.int64)) & 1) != 0)
-    entry = row_start(
-        start_array, start_bits, start_exceptions, start_kind, start_shift, start_gap, row, inside
-    )
-    entry += rank_in_row(bitmaps, ranks, rank_mask, words, rank_words, row, v, valid)
-    keep = permitted(entry, valid, b, rules)
-    bit = tl.where(keep, tl.full((BLOCK,), 1, tl.int32) << (v & 31), 0)
-    whole = tl.sum(tl.reshape(bit, (BLOCK // 32, 32)), 1)
-    place = tl.program_id(1) * (BLOCK // 32) + tl.arange(0, BLOCK // 32)
-    tl.store(out + beam * words * 2 + place, whole, mask=place < words * 2)
+    row = tl.where(live, row, 0)
+    lane = tl.arange(0, WORD_BLOCK)
+    word = part * WORD_BLOCK + lane
+    places = tl.load(bitmaps + row * words + word, mask=live & (word < words), other=0)
+    before = tl.load(ranks + row * rank_words + part * (WORD_BLOCK // 8), mask=live, other=0)
+    one = row + tl.zeros((1,), tl.int64)
+    first_entry = tl.sum(
+        row_start(
+            start_array, start_bits, start_exceptions, start_kind, start_shift, start_gap, one,
+            (one >= 0) & live,
+        )
+    )  # fmt: skip
+    first_entry += before.to(tl.int64) & rank_mask
+    places = places.to(tl.uint32, bitcast=True)
+    count = ones(places.to(tl.int64)).to(tl.int32)
+    first = tl.cumsum(count, 0) - count
+    total = tl.sum(count)
+    found += (beam * tl.num_programs(1) + part) * WORD_BLOCK
+    number = tl.arange(0, ENTRIES)
+    of_word = tl.arange(0, ENTRIES // 32)
+    for begin in range(0, total, ENTRIES):
+        inside = begin + number < total
+        keep = permitted(first_entry + begin + number, inside, beam // M, rules)
+        bit = tl.where(keep, tl.full((ENTRIES,), 1, tl.int32) << (number & 31), 0)
+        # The bits differ, so their sum is their union.
+        whole = tl.sum(tl.reshape(bit, (ENTRIES // 32, 32)), 1)
+        tl.store(found + begin // 32 + of_word, whole, mask=begin + of_word * 32 < total)
+    tl.debug_barrier()
+    at = first >> 5
+    low = tl.load(found + at, mask=count > 0, other=0).to(tl.uint32, bitcast=True)
+    high = tl.load(found + at + 1, mask=(at + 1) * 32 < first + count, other=0)
+    high = high.to(tl.uint32, bitcast=True)
+    both = low.to(tl.uint64) | (high.to(tl.uint64) << 32)
+    source = (both >> (first & 31).to(tl.uint64)).to(tl.uint32)
+    kept = _dealt_out(source, places).to(tl.int32, bitcast=True)
+    tl.store(out + beam * words + word, kept, mask=word < words)
 
 
 @triton.jit(do_not_specialize=_RUNTIME)

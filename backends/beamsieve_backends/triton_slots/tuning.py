@@ -18,10 +18,9 @@ PLAIN_ROWS = 1 << 16
 makes exceptions of its neighbours' starts, which take three waits in place of one."""
 GROUP = 8
 LIMIT = 4
-"""Groups that stay after the choice, as a multiple of the width. Searches leave twice of it, and
-now and then three times (``beamsieve_bench.groups_left``); what is more, one program sorts out,
-which takes as long as the rest of the step. Where all logits are equal so many stay, and all their
-tokens are ranked."""
+"""Groups that the choice may leave, as a multiple of the width. Searches leave twice of it, and now
+and then three times (``beamsieve_bench.groups_left``); of what is more, one program finds the best,
+which takes as long as the rest of the step."""
 LISTING = 2048
 """Groups that a program looks at at once when it lists them."""
 HELD = 8192
@@ -65,6 +64,10 @@ TUNING: dict[str, dict[str, Any]] = {
         "own": 32,
         "ranked": 2048,
         "together": 8,
+    },
+    "permitted": {
+        "few": {"WORD_BLOCK": 8, "ENTRIES": 256, "warps": 4},
+        "many": {"WORD_BLOCK": 64, "ENTRIES": 512, "warps": 4},
     },
     "survivors": {
         "chunks": (512, 2048, 4096),
