@@ -20,7 +20,15 @@ def compile_instead(monkeypatch):
     from triton.backends.compiler import GPUTarget
     from triton.compiler import ASTSource, compile
 
-    from beamsieve_backends.triton_slots import call, full, halves, matchers, one_row, selective
+    from beamsieve_backends.triton_slots import (
+        call,
+        full,
+        halves,
+        kept,
+        matchers,
+        one_row,
+        selective,
+    )
 
     def begin(architecture, wanted=None, every_shape=False):
         compiled, seen = set(), set()
@@ -59,7 +67,7 @@ def compile_instead(monkeypatch):
             assert compile(source, target=target, options=options).asm["cubin"]
             compiled.add(name)
 
-        for module in (call, full, halves, matchers, one_row, selective):
+        for module in (call, full, halves, kept, matchers, one_row, selective):
             monkeypatch.setattr(module, "launch", launch)
         return compiled
 

@@ -57,7 +57,7 @@ PRODUCTS = {"statistics", "score_groups", "score_slots", "score_rows", "multiply
 OTHERS = {
     "finish_tokens", "choose_cells", "key_cells", "find_units",
     "add_shares", "link_rows", "finish_slots", "row_bitmaps", "write_best", "rule_out",
-    "permitted_tokens_dense", "permitted_tokens_sparse", "choose_row",
+    "permitted_tokens_dense", "permitted_tokens_sparse", "permitted_units", "choose_row",
 }  # fmt: skip
 
 
@@ -79,6 +79,7 @@ def test_all_kernels_compile(architecture, dtype, wanted, monkeypatch, compile_i
         (root, 1, 32, None, ""),
         (root, 1, 32, None, "narrowed"),
         (root, 1, V, None, "narrowed"),
+        (root, 1, 32, None, "targeted"),
         (dense, M, 32, None, ""),
         (dense, M, 32, None, "guided"),
         (dense, M, 32, None, "targeted"),

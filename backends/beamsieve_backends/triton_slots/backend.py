@@ -77,10 +77,12 @@ class TritonBackend(Backend):
         "triton_slots/rows.py",
         "triton_slots/shares.py",
         "triton_slots/survivors.py",
+        "triton_slots/intervals.py",
         "triton_slots/rank.py",
         "triton_slots/row_logits.py",
         "triton_slots/row_choice.py",
         "triton_slots/targeting.py",
+        "triton_slots/permitted.py",
     )
 
     def __init__(self, device: str | None = None, options: Mapping[str, str] | None = None) -> None:

@@ -11,14 +11,11 @@ from beamsieve_backends.triton_slots import halves
 from beamsieve_backends.triton_slots.call import Call, Kept, NewBeams
 from beamsieve_backends.triton_slots.choose import MOST_PROGRAMS, SPARE, choose_cells, key_cells
 from beamsieve_backends.triton_slots.finish import finish_tokens
+from beamsieve_backends.triton_slots.kept import kept_tokens
 from beamsieve_backends.triton_slots.launch import INTERPRETED, cdiv, launch, power_of_two
 from beamsieve_backends.triton_slots.operands import row_bitmaps
 from beamsieve_backends.triton_slots.project import statistics
 from beamsieve_backends.triton_slots.revisit import score_groups
-from beamsieve_backends.triton_slots.targeting import (
-    permitted_tokens_dense,
-    permitted_tokens_sparse,
-)
 from beamsieve_backends.triton_slots.tuning import (
     GROUP,
     HELD,
@@ -52,37 +49,13 @@ def full(call: Call) -> NewBeams:
         bitmap = _bitmaps(call, words)
     bitmap = bitmap.view(torch.int32)
     if call.targeting is not None:
-        call.kept = _permitted(call, words)
+        call.kept = kept_tokens(call, words)
         if call.over_kept:
             bitmap, call.by_row = call.kept, 0
     guided = call.has_bonus or call.has_nudge
     if not guided and math.prod(_block_of(M, V)) <= HELD:
         return _all_held(call, bitmap, words)
     return _revisited(call, bitmap, words)
-
-
-def _permitted(call: Call, words: int) -> torch.Tensor:
-    """int32 [B * M, words]: what targeting leaves of each beam's row."""
-    assert call.targeting is not None
-    table, beams = call.table, call.B * call.M
-    kept = call.empty(beams, words, dtype=torch.int32)
-    if table.dense:
-        shapes = TUNING["permitted"]
-        shape = shapes["few" if beams * cdiv(words, 64) <= 2 * PROCESSORS else "many"]
-        parts = cdiv(words, shape["WORD_BLOCK"])
-        found = call.empty(beams, parts, shape["WORD_BLOCK"], dtype=torch.int32)
-        launch(
-            permitted_tokens_dense, (beams, parts), call.beams.rows, call.finished, *table.starts,
-            table.bitmap.view(torch.int32), table.ranks, table.rank_mask, words, table.rank_words,
-            found, kept, call.M, *call.targeting, **shape,
-        )  # fmt: skip
-    else:
-        launch(
-            permitted_tokens_sparse, (beams,), call.beams.rows, call.finished, *table.starts,
-            table.tokens, table.token_bits, kept, call.M, words, *call.targeting,
-            WORD_BLOCK=64, ENTRIES=32,
-        )  # fmt: skip
-    return kept
 
 
 def _bitmaps(call: Call, words: int) -> torch.Tensor:
@@ -133,9 +106,9 @@ def _statistics(
         many = beams >= MANY_BEAMS and cdiv(beams, 128) * cdiv(tiles, paired) >= PROCESSORS
         rows, paired = (128, paired) if many else (64, 1)
     shape = dict(TUNING[f"statistics_{rows}"])
-    plain = call.M >= 64 and not (
-        call.all or call.has_bonus or call.has_nudge or call.kept is not None
-    )
+    plain = call.M >= 64 and not (call.all or call.has_bonus or call.has_nudge)
+    # Bitmaps that are the kept ones already leave nothing to look at beside them.
+    kept = call.kept is not None and not call.over_kept
     if split:
         shape |= TUNING["split"]
     together = TOGETHER if plain else 1
@@ -154,10 +127,10 @@ def _statistics(
         call.finished, bitmap, bitmap if call.kept is None else call.kept, group_max, best,
         peak, mass, bitmap if counts is None else counts, beams, call.V,
         call.D, words, 0 if counts is None else call.B, splits, each, tiles, call.by_row,
-        int(call.all), int(call.kept is not None), call.has_bias, call.has_bonus,
+        int(call.all), int(kept), call.has_bias, call.has_bonus,
         call.has_nudge,
         GROUP=group, TILE=tile, TILES=paired, CELLS=cells, SPLIT=split, HAS_LOGITS=call.has_logits,
-        PLAIN=plain,
+        PLAIN=plain, KEPT=plain and kept,
         PRECISION="tf32x3" if hidden.dtype == torch.float32 and not call.has_logits else "ieee",
         UPCAST=INTERPRETED, **(shape | call.block_k(shape["BLOCK_K"])),
     )  # fmt: skip

@@ -8,6 +8,7 @@ from typing import Any
 import torch
 
 from beamsieve_backends.triton_slots.call import Call, NewBeams
+from beamsieve_backends.triton_slots.kept import kept_tokens
 from beamsieve_backends.triton_slots.launch import INTERPRETED, cdiv, launch, power_of_two
 from beamsieve_backends.triton_slots.products import COLUMNS, UNIT
 from beamsieve_backends.triton_slots.row_choice import choose_row
@@ -18,11 +19,13 @@ from beamsieve_backends.triton_slots.tuning import HELD, PROCESSORS, TUNING, col
 def is_one_row(call: Call) -> bool:
     """Whether a step is of this kind, by its shapes and inputs, whatever the batch.
 
-    What is asked for beside the logits themselves (targeting, guidance, a normalizer that counts
-    tokens which the row does not have) is left to the other ways.
+    What is asked for beside the logits themselves (guidance, a normalizer that counts tokens which
+    the row does not have) is left to the other ways, as is targeting of a list of tokens.
     """
     table = call.table
-    plain = call.targeting is None and not (call.has_bonus or call.has_nudge)
+    plain = not (call.has_bonus or call.has_nudge)
+    # What targeting leaves is told by token.
+    plain = plain and (call.targeting is None or table.dense)
     alone = call.M == 1 and table.rows == 1 and table.entries > 0
     whole = not call.all or table.entries == call.V
     return alone and plain and whole and _places(call) <= HELD
@@ -53,18 +56,20 @@ def one_row(call: Call) -> NewBeams:
         own = 32 if B * cdiv(W + slack, 32) <= at_once else 128
         programs = min(cdiv(W + slack, own), max(1, at_once // B))
     nowhere = table.start_bits
+    kept = call.finished if call.targeting is None else kept_tokens(call, table.words * 2)
     following, new = table if call.following is None else call.following, call.new
     launch(
         choose_row, (B, programs), call.beams.scores, logits,
         nowhere if direct else call.empty(B, places, dtype=torch.int64),
-        call.beams.rows, call.finished, call.beams.tokens, table.tokens, table.token_bits,
+        call.beams.rows, call.finished, call.beams.tokens, kept, table.tokens, table.token_bits,
         table.bitmap.view(torch.int32), table.bitmap, table.ranks, table.rank_mask, table.words,
         table.rank_words, holes, listed, *following.starts,
         nowhere if table.leaf_first is None else table.leaf_first,
         new.tokens, new.scores, new.keys, new.rows, new.parents, new.finished.view(torch.int8),
         new.count, n, logits.numel() // B, W, call.t, int(call.following is None),
-        int(call.ragged), slack,
-        GIVEN=call.has_logits, ROWS=places // columns, COLUMNS=columns,
+        int(call.ragged), slack, table.words * 2, call.over_kept,
+        TARGETED=call.targeting is not None, GIVEN=call.has_logits, ROWS=places // columns,
+        COLUMNS=columns,
         BOUND=not direct and columns >= 2 * W, DIRECT=direct, OWN=own,
         OTHERS=max(32, tuning["ranked"] // own),
         T_UP=1 if call.t == 1 else max(8, power_of_two(call.t)), UPCAST=INTERPRETED, warps=warps,

@@ -80,7 +80,7 @@ def statistics(
     GROUP: tl.constexpr, CELLS: tl.constexpr, BLOCK_M: tl.constexpr, TILE: tl.constexpr,
     TILES: tl.constexpr, BLOCK_K: tl.constexpr, EVEN: tl.constexpr, SPLIT: tl.constexpr,
     HAS_LOGITS: tl.constexpr,
-    PLAIN: tl.constexpr, PRECISION: tl.constexpr,
+    PLAIN: tl.constexpr, KEPT: tl.constexpr, PRECISION: tl.constexpr,
     UPCAST: tl.constexpr, PDL: tl.constexpr,
 ):  # fmt: skip
     """Largest candidate of each group and cell, and each tile's share of the log-softmax.
@@ -101,7 +101,8 @@ def statistics(
     counts: int32 [2, zeros], ``zeros`` at most ``beams``; set to 0 for the kernels behind.
     kept: int32 [beams, words], what targeting leaves of the valid tokens, where ``has_kept``.
     ``everything``: the normalizer's set is the whole codebook, not the valid tokens. PLAIN says at
-    compile time that there is neither, nor a bonus or nudge.
+    compile time that it is not, and that there is no bonus or nudge; nothing is kept then unless
+    KEPT.
 
     UPCAST multiplies and adds in float32, for the interpreter: it has no bfloat16 product, and the
     matrix product that it calls rounds a row by its place.
@@ -168,7 +169,21 @@ def statistics(
         scored = tl.reshape(scored, (BLOCK_M, BLOCK_N // 32, 4, 4, 2))
         candidate = _where_set(valid, scored, UPCAST)
         value = candidate
+        counted = candidate
+        if KEPT:
+            left = tl.load(
+                kept + beam_safe[:, None] * words + word[None, :],
+                mask=live[:, None] & (word < words)[None, :],
+                other=0,
+            )
+            value = _where_set(left, value, UPCAST)
         if PLAIN == 0:
+            if everything != 0:
+                real = tl.reshape(
+                    tl.broadcast_to(inside[None, :], (BLOCK_M, BLOCK_N)),
+                    (BLOCK_M, BLOCK_N // 32, 4, 4, 2),
+                )
+                counted = tl.where(real & (scored < float("inf")), scored, float("-inf"))
             if has_kept != 0:
                 left = tl.load(
                     kept + beam_safe[:, None] * words + word[None, :],
@@ -190,20 +205,13 @@ def statistics(
         eights = tl.max(tl.max(value, 4), 2)
         if CELLS > 0:
             best = tl.max(tl.reshape(eights, (BLOCK_M, TILES * CELLS, TILE // 8 // CELLS)), 2)
-        counted = candidate
-        if PLAIN:
+        if PLAIN and KEPT == 0:
             peak = (
                 tl.max(tl.reshape(best, (BLOCK_M, TILES, CELLS)), 2)
                 if CELLS > 0
                 else tl.max(tl.reshape(eights, (BLOCK_M, TILES, TILE // 8)), 2)
             )
         else:
-            if everything != 0:
-                real = tl.reshape(
-                    tl.broadcast_to(inside[None, :], (BLOCK_M, BLOCK_N)),
-                    (BLOCK_M, BLOCK_N // 32, 4, 4, 2),
-                )
-                counted = tl.where(real & (scored < float("inf")), scored, float("-inf"))
             peak = tl.max(tl.max(counted, 4), 2)
             peak = tl.max(tl.reshape(peak, (BLOCK_M, TILES, TILE // 8)), 2)
         # The largest is subtracted first: large logits keep their small differences.

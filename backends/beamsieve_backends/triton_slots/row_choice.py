@@ -56,6 +56,14 @@ def _logits_at(logits, place, row, live, done, n, GIVEN: tl.constexpr):
 
 
 @triton.jit
+def _where_kept(kept, logit, place, done, n):
+    """Logits of places that targeting lets win; of the others -inf. Of a finished beam's it has
+    nothing to say."""
+    word = tl.load(kept + (place >> 5), mask=place < n, other=0)
+    return tl.where((((word >> (place & 31)) & 1) != 0) | done, logit, float("-inf"))
+
+
+@triton.jit
 def _key(logit, score, top, log_sum):
     """float32, -inf or finite, as the logit and the score are."""
     return score + ((logit - top) - log_sum)
@@ -132,16 +140,17 @@ def _write(
 @triton.jit(do_not_specialize=[
     "token_bits", "rank_mask", "words", "rank_words", "has_holes", "listed",
     "next_kind", "next_shift", "next_gap", "n", "stride", "W", "T", "last", "ragged", "SLACK",
+    "kept_words", "over_kept",
 ])  # fmt: skip
 def choose_row(
-    scores, logits, candidates, rows, finished, history,
+    scores, logits, candidates, rows, finished, history, kept,
     tokens, token_bits, bits, bitmap, ranks, rank_mask, words, rank_words, has_holes, listed,
     next_array, next_bits, next_exceptions, next_kind, next_shift, next_gap, leaf_first,
     out_tokens, out_scores, out_keys, out_rows, out_parents, out_finished, out_count,
-    n, stride, W, T, last, ragged, SLACK,
-    GIVEN: tl.constexpr, ROWS: tl.constexpr, COLUMNS: tl.constexpr, BOUND: tl.constexpr,
-    DIRECT: tl.constexpr, OWN: tl.constexpr, OTHERS: tl.constexpr, T_UP: tl.constexpr,
-    UPCAST: tl.constexpr, PDL: tl.constexpr,
+    n, stride, W, T, last, ragged, SLACK, kept_words, over_kept,
+    TARGETED: tl.constexpr, GIVEN: tl.constexpr, ROWS: tl.constexpr, COLUMNS: tl.constexpr,
+    BOUND: tl.constexpr, DIRECT: tl.constexpr, OWN: tl.constexpr, OTHERS: tl.constexpr,
+    T_UP: tl.constexpr, UPCAST: tl.constexpr, PDL: tl.constexpr,
 ):  # fmt: skip
     """Several programs per request.
 
@@ -151,6 +160,8 @@ def choose_row(
             ROWS * COLUMNS; or, if GIVEN, the caller's, by token. A stride not known when it is
             compiled lets lanes take single logits in turns, so that none changes lanes later.
         candidates: workspace, int64 [B, ROWS * COLUMNS].
+        kept: int32 [B, kept_words], if TARGETED: which places targeting lets win; ``over_kept``:
+            and are the normalizer's.
         tokens … listed: the row, as ``multiply_row`` has it; ``bits`` is its bitmap in int32 words,
             ``bitmap`` in int64 ones, of which ``ranks`` count the tokens.
         next_array … ragged: as ``rank.rank_and_write`` has them.
@@ -179,12 +190,19 @@ def choose_row(
     own = tl.program_id(1) * OWN + tl.arange(0, OWN)
     if DIRECT:
         own_logit = _logits_at(own_logits, own, row, live, done, n, GIVEN)
+    winning = logit
+    if TARGETED:
+        kept += b * kept_words
+        winning = _where_kept(kept, logit, place, done, n)
+        logit = tl.where(over_kept != 0, winning, logit)
+        if DIRECT:
+            own_logit = _where_kept(kept, own_logit, own, done, n)
     largest = tl.max(logit, 0)
     top = tl.max(largest)
     top = tl.where(top == float("-inf"), 0.0, top)
     mass = tl.sum(tl.sum(exp_of_difference(logit, top, UPCAST), 0))
     log_sum = tl.where(mass > 0.0, tl.log(mass), 0.0)
-    key = _key(logit, score, top, log_sum)
+    key = _key(winning, score, top, log_sum)
     if DIRECT:
         begin = tl.program_id(1) * OWN
         mine = ordered(_key(own_logit, score, top, log_sum))
@@ -201,7 +219,11 @@ def choose_row(
         crowded = W >= 0
         if BOUND:
             # The order of logits is that of keys, though keys may be equal where they are not.
-            bound = _key(_bound(largest, top, W, SLACK), score, top, log_sum)
+            best = top
+            if TARGETED:
+                largest = tl.max(winning, 0)
+                best = tl.max(largest)
+            bound = _key(_bound(largest, best, W, SLACK), score, top, log_sum)
             passes = ((key >= bound) & (key > float("-inf"))).to(tl.int32)
             in_column = tl.sum(passes, 0)
             count = tl.sum(in_column)

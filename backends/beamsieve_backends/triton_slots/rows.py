@@ -67,18 +67,14 @@ def link_rows(
 
 @triton.jit(do_not_specialize=[
     "start_kind", "start_shift", "start_gap", "token_bits", "rank_mask", "words", "rank_words",
-    "has_bias", "M", "V", "CAPACITY", "UNIT_CAPACITY", "has_parts", "segments", "bit_words",
-    "has_sets", "batch", "over_kept",
+    "has_bias", "M", "V", "CAPACITY", "UNIT_CAPACITY", "over_kept",
 ])  # fmt: skip
 def score_rows(
     start_array, start_bits, start_exceptions, start_kind, start_shift, start_gap,
     tokens, token_bits, bitmaps, ranks, rank_mask, words, rank_words,
     hidden, head, bias, has_bias, unit_starts, first_of_row, next_of_row, unit_beam,
     slot_ids, slot_scores, unit_peak, unit_sum, unit_best, M, V, D, CAPACITY, UNIT_CAPACITY,
-    part_starts, has_parts, segment_numbers, segments, index, matcher_rows,
-    asks, bits, bit_words, counts, table_starts, tables, mode, leaf_starts, leaves, leaf_first,
-    leaf_end, has_sets, batch,
-    over_kept,
+    unit_kept, over_kept,
     DENSE: tl.constexpr, EVEN: tl.constexpr, BLOCK_K: tl.constexpr, PART: tl.constexpr,
     MATRIX: tl.constexpr, UPCAST: tl.constexpr, TARGETED: tl.constexpr, PDL: tl.constexpr,
 ):  # fmt: skip
@@ -88,11 +84,6 @@ def score_rows(
     if PDL:
         tl.extra.cuda.gdc_wait()
         tl.extra.cuda.gdc_launch_dependents()
-    rules = (
-        part_starts, has_parts, segment_numbers, segments, index, matcher_rows, asks, bits,
-        bit_words, counts, table_starts, tables, mode, leaf_starts, leaves, leaf_first, leaf_end,
-        has_sets, batch,
-    )  # fmt: skip
     following = tl.load(first_of_row + tl.program_id(0))
     if following != NOBODY:
         row = tl.program_id(0).to(tl.int64) + tl.zeros((1,), tl.int64)
@@ -130,6 +121,6 @@ def score_rows(
                 score_shared(
                     hidden, head, bias, hidden, has_bias, slot_ids, slot_scores, unit_peak,
                     unit_sum, unit_best, b, m, there, b * CAPACITY + unit * UNIT,
-                    b * (M + UNIT_CAPACITY) + unit, token, real, start + rank.to(tl.int64), V, D,
-                    M, rules, over_kept, EVEN, BLOCK_K, PART, False, MATRIX, UPCAST, TARGETED,
+                    b * (M + UNIT_CAPACITY) + unit, token, real, V, D, M, unit_kept, over_kept,
+                    EVEN, BLOCK_K, PART, False, MATRIX, UPCAST, TARGETED,
                 )  # fmt: skip

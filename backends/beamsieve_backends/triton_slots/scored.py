@@ -14,7 +14,6 @@ from beamsieve_backends.triton_slots.products import (
     logits_by_sums,
     share_of,
 )
-from beamsieve_backends.triton_slots.targeting import permitted
 
 EMPTY = tl.constexpr(-1)
 """In place of a slot's identity ``m * V + token``: there is none."""
@@ -23,14 +22,14 @@ FINISHED = tl.constexpr(-2)
 
 
 @triton.jit
-def settled(logit, real, ends, entry, b, rules, over_kept, TARGETED: tl.constexpr):
-    """Logits of slots of request b as they may win, and as they count in the log-softmax; 0 where
-    a finished beam ``ends``, -inf where a slot is neither that nor ``real``."""
+def settled(logit, real, ends, kept, over_kept, TARGETED: tl.constexpr):
+    """Logits of slots as they may win, and as they count in the log-softmax; 0 where a finished
+    beam ``ends``, -inf where a slot is neither that nor ``real``. ``kept``, if TARGETED, is not 0
+    where targeting lets a slot win."""
     logit = tl.where(real, usable(logit), tl.where(ends, 0.0, float("-inf")))
     counted = logit
     if TARGETED:
-        kept = permitted(entry, real, b, rules)
-        logit = tl.where(kept | ends, logit, float("-inf"))
+        logit = tl.where((kept != 0) | ends, logit, float("-inf"))
         counted = tl.where(over_kept != 0, logit, counted)
     return logit, counted
 
@@ -38,7 +37,7 @@ def settled(logit, real, ends, entry, b, rules, over_kept, TARGETED: tl.constexp
 @triton.jit
 def score_shared(
     hidden, head, bias, logits, has_bias, slot_ids, slot_scores, unit_peak, unit_sum, unit_best,
-    b, m, there, slots_at, units_at, token, real, entry, V, D, M, rules, over_kept,
+    b, m, there, slots_at, units_at, token, real, V, D, M, unit_kept, over_kept,
     EVEN: tl.constexpr, BLOCK_K: tl.constexpr, PART: tl.constexpr, HAS_LOGITS: tl.constexpr,
     MATRIX: tl.constexpr, UPCAST: tl.constexpr, TARGETED: tl.constexpr,
 ):  # fmt: skip
@@ -47,7 +46,7 @@ def score_shared(
     Args:
         b, m: int64 and int32 [n], beam m of request b, where ``there``.
         slots_at, units_at: int64 [n]; where the unit's slots begin, and its own place.
-        token, real, entry: [UNIT]; the unit's tokens, and their entries.
+        token, real: [UNIT]; the unit's tokens.
     """
     state = b * M + m
     COLUMNS: tl.constexpr = state.shape[0]
@@ -74,22 +73,15 @@ def score_shared(
     at = slots_at[:, None] + tl.arange(0, UNIT)[None, :]
     identity = tl.where(real[None, :], m[:, None] * V + token[None, :], EMPTY)
     tl.store(slot_ids + at, identity, mask=there[:, None])
-    entries = entry[None, :] + tl.zeros((COLUMNS, UNIT), tl.int64)
-    # Beams that share a row are of different requests, each with a targeting of its own.
-    rounds: tl.constexpr = COLUMNS if TARGETED else 1
-    for each in range(rounds):
-        here = there
-        request = tl.sum(tl.where(column == 0, b, 0))
-        if TARGETED:
-            here = there & (column == each)
-            request = tl.sum(tl.where(column == each, b, 0))
-        score, counted = settled(
-            logit, both & here[:, None], both & (both == 0), entries, request, rules, over_kept,
-            TARGETED,
-        )  # fmt: skip
-        tl.store(slot_scores + at, score, mask=here[:, None])
-        peak, mass = share_of(counted)
-        tl.store(unit_peak + units_at, peak, mask=here)
-        tl.store(unit_sum + units_at, mass, mask=here)
-        if TARGETED:
-            tl.store(unit_best + units_at, tl.max(score, 1), mask=here)
+    kept = real[None, :]
+    if TARGETED:
+        # Beams that share a row are of different requests, each with a targeting of its own.
+        word = tl.load(unit_kept + units_at, mask=there, other=0)
+        kept = (word[:, None] >> tl.arange(0, UNIT)[None, :]) & 1
+    score, counted = settled(logit, both, both & (both == 0), kept, over_kept, TARGETED)
+    tl.store(slot_scores + at, score, mask=there[:, None])
+    peak, mass = share_of(counted)
+    tl.store(unit_peak + units_at, peak, mask=there)
+    tl.store(unit_sum + units_at, mass, mask=there)
+    if TARGETED:
+        tl.store(unit_best + units_at, tl.max(score, 1), mask=there)

@@ -8,6 +8,7 @@ import torch
 
 from beamsieve_backends.triton_slots.by_units import FEW_UNITS
 from beamsieve_backends.triton_slots.call import Call, NewBeams
+from beamsieve_backends.triton_slots.kept import kept_units
 from beamsieve_backends.triton_slots.launch import INTERPRETED, cdiv, launch, power_of_two
 from beamsieve_backends.triton_slots.rows import link_rows, score_rows
 from beamsieve_backends.triton_slots.shares import add_shares
@@ -49,7 +50,7 @@ def selective(call: Call) -> NewBeams:
         "UPCAST": INTERPRETED,
     }
     if _shares_rows(call):
-        _score_rows(call, shape, counted, unit_beam, found, units_capacity, capacity)
+        _score_rows(call, shape, counted, unit_beam, found, units_capacity, capacity, expected)
     else:
         _score_beams(call, shape, counted, unit_beam, found, units_capacity, capacity, expected)
     tops, log_sums = call.empty(B, M), call.empty(B, M)
@@ -87,7 +88,7 @@ def _shares_rows(call: Call) -> bool:
 
 def _score_rows(
     call: Call, shape: dict[str, Any], counted: tuple[torch.Tensor, ...], unit_beam: torch.Tensor,
-    found: tuple[torch.Tensor, ...], units_capacity: int, capacity: int,
+    found: tuple[torch.Tensor, ...], units_capacity: int, capacity: int, expected: int,
 ) -> None:  # fmt: skip
     table, B, M = call.table, call.B, call.M
     first_of_row = torch.full((table.rows,), -1, dtype=torch.int32, device=call.device)
@@ -99,12 +100,13 @@ def _score_rows(
         BEAMS_UP=up, warps=min(16, up // 32),
     )  # fmt: skip
     each = TUNING["rows"]["units"]
+    kept = kept_units(call, counted, units_capacity, expected)
     launch(
         score_rows, (table.rows, cdiv(1 + int(table.typical_units), each)), *table.starts,
         table.tokens, table.token_bits, table.bitmap, table.ranks, table.rank_mask, table.words,
         table.rank_words, call.hidden, call.head, call.bias, call.has_bias, counted[2],
         first_of_row, next_of_row, unit_beam, *found, M, call.V, call.D, capacity, units_capacity,
-        *_arguments_of(call), call.over_kept, DENSE=table.dense,
+        kept, call.over_kept, DENSE=table.dense,
         TARGETED=call.targeting is not None, warps=1, stages=1,
         **{name: shape[name] for name in PRODUCT},
     )  # fmt: skip
@@ -132,7 +134,7 @@ def _score_beams(
         table.tokens, table.token_bits, table.bitmap, table.ranks, table.rank_mask, table.words,
         table.rank_words, call.hidden, call.head, call.bias, call.logits, call.has_bias, *counted,
         unit_beam, *found, M, call.V, call.D, capacity, units_capacity, of_first,
-        *_arguments_of(call), call.over_kept, BATCH_UP=coarse(B, 32),
+        kept_units(call, counted, units_capacity, expected), call.over_kept, BATCH_UP=coarse(B, 32),
         BEAM_BLOCK=128 if M <= 128 else 512, DENSE=table.dense, SLOTS=slots,
         HAS_LOGITS=call.has_logits, TARGETED=call.targeting is not None,
         TOGETHER=shape["together"], warps=1, stages=1,
@@ -178,15 +180,4 @@ def _finish(
         SLOTS=call.table.slots, FURTHER=FURTHER, BEAM_BLOCK=128 if M <= 128 else 512, CHUNK=chunk,
         DIRECT=direct, INTERVALS=intervals, OWN=own, OTHERS=others,
         T_UP=max(8, power_of_two(call.t)), **shape,
-    )  # fmt: skip
-
-
-def _arguments_of(call: Call) -> tuple[Any, ...]:
-    if call.targeting is not None:
-        return call.targeting
-    # Of the same types, as a kernel that does not look at them takes them all the same.
-    words, numbers, small = call.table.start_bits, call.table.tokens, call.finished
-    return (
-        numbers, 0, words, 0, numbers, words, small, words, 0, numbers, words, words, small,
-        words, words, numbers, numbers, 0, call.B,
     )  # fmt: skip

@@ -55,7 +55,7 @@ def find_units(
 def _score_own(
     tokens, token_bits, bitmaps, ranks, rank_mask, words, rank_words,
     hidden, head, bias, logits, has_bias, slot_ids, slot_scores, unit_peak, unit_sum, unit_best,
-    b, number, row, first, degree, M, V, D, rules, over_kept,
+    b, number, row, first, degree, M, V, D, unit_kept, over_kept,
     DENSE: tl.constexpr, SLOTS: tl.constexpr, EVEN: tl.constexpr, BLOCK_K: tl.constexpr,
     PART: tl.constexpr, HAS_LOGITS: tl.constexpr, MATRIX: tl.constexpr, UPCAST: tl.constexpr,
     TARGETED: tl.constexpr,
@@ -87,9 +87,10 @@ def _score_own(
     if has_bias != 0:
         logit += tl.load(bias + token, mask=real, other=0.0)
     ends = (degree == DONE) & (rank == 0)
-    logit, counted = settled(
-        logit, real, ends, first + rank.to(tl.int64), b, rules, over_kept, TARGETED
-    )
+    kept = real
+    if TARGETED:
+        kept = (tl.load(unit_kept + m, mask=real, other=0) >> rank) & 1
+    logit, counted = settled(logit, real, ends, kept, over_kept, TARGETED)
     identity = tl.where(real, m * V + token, tl.where(ends, FINISHED - m, EMPTY))
     there = m < M
     tl.store(slot_ids + number * UNIT + slot, identity, mask=there)
@@ -110,7 +111,7 @@ def _score_further(
     rows, tokens, token_bits, bitmaps, ranks, rank_mask, words, rank_words,
     hidden, head, bias, logits, has_bias, unit_beam, slot_ids, slot_scores, unit_peak, unit_sum,
     unit_best, b, m, there, unit, before, entry, degree, M, V, D, CAPACITY, UNIT_CAPACITY,
-    rules, over_kept,
+    unit_kept, over_kept,
     DENSE: tl.constexpr, SLOTS: tl.constexpr, EVEN: tl.constexpr, BLOCK_K: tl.constexpr,
     PART: tl.constexpr, HAS_LOGITS: tl.constexpr, MATRIX: tl.constexpr, UPCAST: tl.constexpr,
     TARGETED: tl.constexpr,
@@ -145,8 +146,8 @@ def _score_further(
         )  # fmt: skip
         score_shared(
             hidden, head, bias, logits, has_bias, slot_ids, slot_scores, unit_peak, unit_sum,
-            unit_best, b, m, together, slots_at, units_at, token, real, first + rank, V, D, M,
-            rules, over_kept, EVEN, BLOCK_K, PART, HAS_LOGITS, MATRIX, UPCAST, TARGETED,
+            unit_best, b, m, together, slots_at, units_at, token, real, V, D, M,
+            unit_kept, over_kept, EVEN, BLOCK_K, PART, HAS_LOGITS, MATRIX, UPCAST, TARGETED,
         )  # fmt: skip
         left = left & (together == 0)
         leader = tl.min(tl.where(left, column, n))
@@ -168,18 +169,14 @@ def _widest_of(widest, request, requests):
 
 @triton.jit(do_not_specialize=[
     "token_bits", "rank_mask", "words", "rank_words", "has_bias", "M", "V", "CAPACITY",
-    "UNIT_CAPACITY", "OF_FIRST", "has_parts", "segments", "bit_words", "has_sets", "batch",
-    "over_kept",
+    "UNIT_CAPACITY", "OF_FIRST", "over_kept",
 ])  # fmt: skip
 def score_slots(
     rows, tokens, token_bits, bitmaps, ranks, rank_mask, words, rank_words,
     hidden, head, bias, logits, has_bias, first_entry, degrees, unit_starts, widest, unit_beam,
     slot_ids, slot_scores, unit_peak, unit_sum, unit_best, M, V, D, CAPACITY, UNIT_CAPACITY,
     OF_FIRST,
-    part_starts, has_parts, segment_numbers, segments, index, matcher_rows,
-    asks, bits, bit_words, counts, table_starts, tables, mode, leaf_starts, leaves, leaf_first,
-    leaf_end, has_sets, batch,
-    over_kept,
+    unit_kept, over_kept,
     BATCH_UP: tl.constexpr, BEAM_BLOCK: tl.constexpr, DENSE: tl.constexpr, SLOTS: tl.constexpr,
     EVEN: tl.constexpr, BLOCK_K: tl.constexpr, PART: tl.constexpr, HAS_LOGITS: tl.constexpr,
     MATRIX: tl.constexpr, UPCAST: tl.constexpr, TARGETED: tl.constexpr, TOGETHER: tl.constexpr,
@@ -200,17 +197,12 @@ def score_slots(
         unit_best: out, the same; the largest logit that may win; ``unit_peak`` is, where not
             TARGETED.
         unit_beam: out, int32 [B, UNIT_CAPACITY]; whose each further unit is.
-        TARGETED: the arguments from ``part_starts`` on are those of ``targeting.permitted``, and
-            what it does not permit scores -inf; ``over_kept``: and is no part of the log-softmax.
+        unit_kept: as ``permitted.permitted_units`` writes it, if TARGETED: what is not kept scores
+            -inf; ``over_kept``: and is no part of the log-softmax.
     """
     if PDL:
         tl.extra.cuda.gdc_wait()
         tl.extra.cuda.gdc_launch_dependents()
-    rules = (
-        part_starts, has_parts, segment_numbers, segments, index, matcher_rows, asks, bits,
-        bit_words, counts, table_starts, tables, mode, leaf_starts, leaves, leaf_first, leaf_end,
-        has_sets, batch,
-    )  # fmt: skip
     b = tl.program_id(0).to(tl.int64)
     of_request = tl.num_programs(1) - OF_FIRST
     number = tl.program_id(1) - of_request
@@ -226,8 +218,9 @@ def score_slots(
             tokens, token_bits, bitmaps, ranks, rank_mask, words, rank_words,
             hidden, head, bias, logits, has_bias, slot_ids + b * CAPACITY,
             slot_scores + b * CAPACITY, unit_peak + units_at, unit_sum + units_at,
-            unit_best + units_at, b, number, row, own_entry, own_degree, M, V, D, rules, over_kept,
-            DENSE, SLOTS, EVEN, BLOCK_K, PART, HAS_LOGITS, MATRIX, UPCAST, TARGETED,
+            unit_best + units_at, b, number, row, own_entry, own_degree, M, V, D,
+            unit_kept + units_at, over_kept, DENSE, SLOTS, EVEN, BLOCK_K, PART, HAS_LOGITS, MATRIX,
+            UPCAST, TARGETED,
         )  # fmt: skip
     else:
         requests = tl.num_programs(0)
@@ -269,7 +262,7 @@ def score_slots(
                 rows, tokens, token_bits, bitmaps, ranks, rank_mask, words, rank_words,
                 hidden, head, bias, logits, has_bias, unit_beam, slot_ids, slot_scores, unit_peak,
                 unit_sum, unit_best, own, beam, there, opens + before, before, entry, degree, M, V,
-                D, CAPACITY, UNIT_CAPACITY, rules, over_kept, DENSE, SLOTS, EVEN, BLOCK_K, PART,
+                D, CAPACITY, UNIT_CAPACITY, unit_kept, over_kept, DENSE, SLOTS, EVEN, BLOCK_K, PART,
                 HAS_LOGITS, MATRIX, UPCAST, TARGETED,
             )  # fmt: skip
             item += of_request * requests

@@ -67,8 +67,9 @@ TUNING: dict[str, dict[str, Any]] = {
     },
     "permitted": {
         "few": {"WORD_BLOCK": 8, "ENTRIES": 256, "warps": 4},
-        "many": {"WORD_BLOCK": 64, "ENTRIES": 512, "warps": 4},
+        "many": {"WORD_BLOCK": 64, "ENTRIES": 256, "warps": 2},
     },
+    "permitted_units": {"UNITS": 32, "warps": 4},
     "survivors": {
         "chunks": (512, 2048, 4096),
         "warps": 8,
