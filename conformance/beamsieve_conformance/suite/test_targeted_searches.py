@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from beamsieve.interface import Normalize
-from beamsieve_conformance import compare
+from beamsieve_conformance import compare, features, model
 from beamsieve_conformance.subject import Subject
 from beamsieve_conformance.targeted import (
     COUNTRY,
@@ -103,6 +103,24 @@ def test_rules_and_exact_sets_hold_together(subject: Subject) -> None:
             {"allow": [4, 5, 6]},
         ],
     )
+
+
+@BITS
+@pytest.mark.parametrize("normalize", ["catalog", "eligible"])
+@pytest.mark.parametrize("projection", features.KNOWN["projection"])
+def test_many_beams_of_long_rows_are_targeted(
+    subject: Subject, projection: str, normalize: Normalize
+) -> None:
+    # So many that a backend may test entries apart from what scores them, a piece of a row at once.
+    rng = np.random.default_rng(12)
+    rows = [(a, b) for a in range(80) for b in rng.permutation(320)[: 10 + 4 * a].tolist()]
+    rules = [accepts(country=[("US", "CA", "UK")[n]]) for n in rng.integers(3, size=len(rows))]
+    world = World.of(rows, [80, 320], attributes=[COUNTRY], rules=rules)
+    trial = Trial(subject, world, normalize)
+    beams = trial.begin(requests=[{"country": "US"}, {"country": "CA"}, None])
+    for width in (80, 100):
+        inputs = model.given_hidden(rng, trial.shape(beams))
+        beams = trial.step(beams, width, inputs, projection)  # type: ignore[arg-type]
 
 
 @BITS
