@@ -12,6 +12,7 @@ from __future__ import annotations
 import triton
 import triton.language as tl
 
+from beamsieve_backends.triton_slots.intervals import ABOVE_ALL
 from beamsieve_backends.triton_slots.ordering import (
     DEAD,
     LOWEST,
@@ -178,7 +179,7 @@ def by_units(
             )  # fmt: skip
     kept, _ = append_units(
         scores, slot_ids, slot_scores, bonus, nudge, tops, log_sums, unit_beam, unit_list, listed,
-        candidates, candidate_scores, candidate_slots, beams_at, M, V, tau, 2147483647, kept,
+        candidates, candidate_scores, candidate_slots, beams_at, M, V, tau, ABOVE_ALL, kept,
         has_bonus, has_nudge, SLOTS, FURTHER, CHUNK // FURTHER, False,
     )  # fmt: skip
     return kept

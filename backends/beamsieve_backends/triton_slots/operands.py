@@ -10,6 +10,26 @@ import triton.language as tl
 from beamsieve_backends.triton_slots.lookup import row_bounds, token_at
 
 
+@triton.jit
+def cleared_row(
+    rows, finished, start_array, start_bits, start_exceptions, start_kind, start_shift, start_gap,
+    beam, bitmap, words, WORD_BLOCK: tl.constexpr,
+):  # fmt: skip
+    """Write 0 to a beam's int32 ``bitmap`` of so many words; int64: the first entry of its row and
+    the one behind the last, which are one where it has none."""
+    for begin in range(0, words, WORD_BLOCK):
+        word = begin + tl.arange(0, WORD_BLOCK)
+        tl.store(bitmap + word, tl.zeros((WORD_BLOCK,), tl.int32), mask=word < words)
+    row = tl.load(rows + beam) + tl.zeros((1,), tl.int64)
+    live = (row >= 0) & (tl.load(finished + beam) == 0)
+    start, end = row_bounds(
+        start_array, start_bits, start_exceptions, start_kind, start_shift, start_gap, row, live
+    )
+    start, end = tl.sum(start), tl.sum(end)
+    tl.debug_barrier()
+    return start, end
+
+
 @triton.jit(do_not_specialize=["start_kind", "start_shift", "start_gap", "token_bits", "words"])
 def row_bitmaps(
     rows, finished, start_array, start_bits, start_exceptions, start_kind, start_shift, start_gap,
@@ -23,16 +43,10 @@ def row_bitmaps(
         tl.extra.cuda.gdc_launch_dependents()
     beam = tl.program_id(0).to(tl.int64)
     bitmaps += beam * words
-    for begin in range(0, words, WORD_BLOCK):
-        word = begin + tl.arange(0, WORD_BLOCK)
-        tl.store(bitmaps + word, tl.zeros((WORD_BLOCK,), tl.int32), mask=word < words)
-    row = tl.load(rows + beam) + tl.zeros((1,), tl.int64)
-    live = (row >= 0) & (tl.load(finished + beam) == 0)
-    start, end = row_bounds(
-        start_array, start_bits, start_exceptions, start_kind, start_shift, start_gap, row, live
-    )
-    start, end = tl.sum(start), tl.sum(end)
-    tl.debug_barrier()
+    start, end = cleared_row(
+        rows, finished, start_array, start_bits, start_exceptions, start_kind, start_shift,
+        start_gap, beam, bitmaps, words, WORD_BLOCK,
+    )  # fmt: skip
     for begin in range(start, end, ENTRIES):
         entry = begin + tl.arange(0, ENTRIES).to(tl.int64)
         inside = entry < end

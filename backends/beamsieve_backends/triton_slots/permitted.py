@@ -12,7 +12,8 @@ from __future__ import annotations
 import triton
 import triton.language as tl
 
-from beamsieve_backends.triton_slots.lookup import ones, row_bounds, row_start, token_at
+from beamsieve_backends.triton_slots.lookup import ones, row_start, token_at
+from beamsieve_backends.triton_slots.operands import cleared_row
 from beamsieve_backends.triton_slots.targeting import permitted
 
 _RUNTIME = [
@@ -124,16 +125,10 @@ def permitted_tokens_sparse(
     )  # fmt: skip
     beam = tl.program_id(0).to(tl.int64)
     out += beam * words
-    for begin in range(0, words, WORD_BLOCK):
-        word = begin + tl.arange(0, WORD_BLOCK)
-        tl.store(out + word, tl.zeros((WORD_BLOCK,), tl.int32), mask=word < words)
-    row = tl.load(rows + beam) + tl.zeros((1,), tl.int64)
-    live = (row >= 0) & (tl.load(finished + beam) == 0)
-    start, end = row_bounds(
-        start_array, start_bits, start_exceptions, start_kind, start_shift, start_gap, row, live
-    )
-    start, end = tl.sum(start), tl.sum(end)
-    tl.debug_barrier()
+    start, end = cleared_row(
+        rows, finished, start_array, start_bits, start_exceptions, start_kind, start_shift,
+        start_gap, beam, out, words, WORD_BLOCK,
+    )  # fmt: skip
     for begin in range(start, end, ENTRIES):
         entry = begin + tl.arange(0, ENTRIES).to(tl.int64)
         inside = entry < end
