@@ -11,7 +11,7 @@ pytest.importorskip("triton", reason="Triton is installed on Linux only")
 from beamsieve.catalog import Catalog
 from beamsieve.index import Index
 from beamsieve.index.layouts import make_table
-from beamsieve.interface import Projection, StepInputs
+from beamsieve.interface import Normalize, Projection, StepInputs
 from beamsieve.targeting import Attribute
 from beamsieve_backends.triton_slots import matchers
 from beamsieve_backends.triton_slots import step as planning
@@ -83,6 +83,7 @@ def test_all_kernels_compile(architecture, dtype, wanted, monkeypatch, compile_i
         (dense, M, 32, None, ""),
         (dense, M, 32, None, "guided"),
         (dense, M, 32, None, "targeted"),
+        (dense, M, 32, None, "all"),
         (dense, 16 * M, 32, None, ""),  # more than one program holds
         (sparse, M, 32, "selective", ""),
         (sparse, M, 40, "selective", "targeted"),
@@ -106,5 +107,6 @@ def test_all_kernels_compile(architecture, dtype, wanted, monkeypatch, compile_i
         )  # fmt: skip
         tables = DeviceTables((held, held), ragged=False)
         own = asked.of_step(1) if how == "targeted" else None
-        planning.run_step(tables, beams, 1, inputs, "catalog", own)
+        normalize: Normalize = "all" if how == "all" else "catalog"
+        planning.run_step(tables, beams, 1, inputs, normalize, own)
     assert compiled == wanted

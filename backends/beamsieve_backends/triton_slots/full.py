@@ -106,7 +106,7 @@ def _statistics(
         many = beams >= MANY_BEAMS and cdiv(beams, 128) * cdiv(tiles, paired) >= PROCESSORS
         rows, paired = (128, paired) if many else (64, 1)
     shape = dict(TUNING[f"statistics_{rows}"])
-    plain = call.M >= 64 and not (call.all or call.has_bonus or call.has_nudge)
+    plain = call.M >= 64 and not (call.has_bonus or call.has_nudge)
     # Bitmaps that are the kept ones already leave nothing to look at beside them.
     kept = call.kept is not None and not call.over_kept
     if split:
@@ -130,7 +130,7 @@ def _statistics(
         int(call.all), int(kept), call.has_bias, call.has_bonus,
         call.has_nudge,
         GROUP=group, TILE=tile, TILES=paired, CELLS=cells, SPLIT=split, HAS_LOGITS=call.has_logits,
-        PLAIN=plain, KEPT=plain and kept,
+        PLAIN=plain, KEPT=plain and kept, EVERYTHING=plain and call.all,
         PRECISION="tf32x3" if hidden.dtype == torch.float32 and not call.has_logits else "ieee",
         UPCAST=INTERPRETED, **(shape | call.block_k(shape["BLOCK_K"])),
     )  # fmt: skip

@@ -57,6 +57,18 @@ def _where_set(words, value, UPCAST: tl.constexpr):
 
 
 @triton.jit
+def _usable_of(scored, inside):
+    """float32 [rows, n, 4, 4, 2]: ``scored``, below +inf, of the columns ``inside`` ([n * 32]);
+    else -inf."""
+    rows: tl.constexpr = scored.shape[0]
+    columns: tl.constexpr = inside.shape[0]
+    real = tl.reshape(
+        tl.broadcast_to(inside[None, :], (rows, columns)), (rows, columns // 32, 4, 4, 2)
+    )
+    return tl.where(real & (scored < float("inf")), scored, float("-inf"))
+
+
+@triton.jit
 def exp_of_difference(x, largest, UPCAST: tl.constexpr):
     """exp(x - largest); what is less than the smallest normal number becomes 0."""
     if UPCAST:  # the interpreter runs no assembly
@@ -80,7 +92,7 @@ def statistics(
     GROUP: tl.constexpr, CELLS: tl.constexpr, BLOCK_M: tl.constexpr, TILE: tl.constexpr,
     TILES: tl.constexpr, BLOCK_K: tl.constexpr, EVEN: tl.constexpr, SPLIT: tl.constexpr,
     HAS_LOGITS: tl.constexpr,
-    PLAIN: tl.constexpr, KEPT: tl.constexpr, PRECISION: tl.constexpr,
+    PLAIN: tl.constexpr, KEPT: tl.constexpr, EVERYTHING: tl.constexpr, PRECISION: tl.constexpr,
     UPCAST: tl.constexpr, PDL: tl.constexpr,
 ):  # fmt: skip
     """Largest candidate of each group and cell, and each tile's share of the log-softmax.
@@ -101,8 +113,7 @@ def statistics(
     counts: int32 [2, zeros], ``zeros`` at most ``beams``; set to 0 for the kernels behind.
     kept: int32 [beams, words], what targeting leaves of the valid tokens, where ``has_kept``.
     ``everything``: the normalizer's set is the whole codebook, not the valid tokens. PLAIN says at
-    compile time that it is not, and that there is no bonus or nudge; nothing is kept then unless
-    KEPT.
+    compile time that there is no bonus or nudge; then KEPT and EVERYTHING say which of these is so.
 
     UPCAST multiplies and adds in float32, for the interpreter: it has no bfloat16 product, and the
     matrix product that it calls rounds a row by its place.
@@ -169,7 +180,6 @@ def statistics(
         scored = tl.reshape(scored, (BLOCK_M, BLOCK_N // 32, 4, 4, 2))
         candidate = _where_set(valid, scored, UPCAST)
         value = candidate
-        counted = candidate
         if KEPT:
             left = tl.load(
                 kept + beam_safe[:, None] * words + word[None, :],
@@ -178,12 +188,6 @@ def statistics(
             )
             value = _where_set(left, value, UPCAST)
         if PLAIN == 0:
-            if everything != 0:
-                real = tl.reshape(
-                    tl.broadcast_to(inside[None, :], (BLOCK_M, BLOCK_N)),
-                    (BLOCK_M, BLOCK_N // 32, 4, 4, 2),
-                )
-                counted = tl.where(real & (scored < float("inf")), scored, float("-inf"))
             if has_kept != 0:
                 left = tl.load(
                     kept + beam_safe[:, None] * words + word[None, :],
@@ -205,13 +209,18 @@ def statistics(
         eights = tl.max(tl.max(value, 4), 2)
         if CELLS > 0:
             best = tl.max(tl.reshape(eights, (BLOCK_M, TILES * CELLS, TILE // 8 // CELLS)), 2)
-        if PLAIN and KEPT == 0:
+        counted = candidate
+        if EVERYTHING:
+            counted = _usable_of(scored, inside)
+        if PLAIN and KEPT + EVERYTHING == 0:
             peak = (
                 tl.max(tl.reshape(best, (BLOCK_M, TILES, CELLS)), 2)
                 if CELLS > 0
                 else tl.max(tl.reshape(eights, (BLOCK_M, TILES, TILE // 8)), 2)
             )
         else:
+            if PLAIN == 0 and everything != 0:
+                counted = _usable_of(scored, inside)
             peak = tl.max(tl.max(counted, 4), 2)
             peak = tl.max(tl.reshape(peak, (BLOCK_M, TILES, TILE // 8)), 2)
         # The largest is subtracted first: large logits keep their small differences.

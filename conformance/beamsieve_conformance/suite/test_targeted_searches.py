@@ -106,7 +106,7 @@ def test_rules_and_exact_sets_hold_together(subject: Subject) -> None:
 
 
 @BITS
-@pytest.mark.parametrize("normalize", ["catalog", "eligible"])
+@pytest.mark.parametrize("normalize", ["all", "catalog", "eligible"])
 @pytest.mark.parametrize("projection", features.KNOWN["projection"])
 def test_many_beams_of_long_rows_are_targeted(
     subject: Subject, projection: str, normalize: Normalize
