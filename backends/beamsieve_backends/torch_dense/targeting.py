@@ -105,6 +105,8 @@ def _has_one(
         part: int64 [k].
         request: int64 [k].
     """
+    if not len(part):  # a level where no semantic ID goes on has no rows to look at
+        return part.bool()
     row = segment.index.index_select(0, part).to(torch.int64)
     batch, distinct = len(signed), len(segment.rows)
     if batch * distinct <= len(row):

@@ -176,6 +176,18 @@ def test_semantic_ids_of_several_lengths_are_targeted_at_their_end(subject: Subj
     check_all_found(trial, [{"country": "US"}, {"country": "CA"}, None, {}])
 
 
+@BLOOM
+@pytest.mark.needs("variable length")
+@pytest.mark.parametrize("number", [1, 9, 70])
+def test_a_level_where_no_semantic_id_goes_on_is_targeted(subject: Subject, number: int) -> None:
+    # Every one ends at level 1, so the table behind it has no entry to test.
+    rules = [accepts(place=["a"]), {}, accepts(place=["b"])]
+    world = World.of([(0,), (1,), (4,)], [5, 40], attributes=[PLACE], rules=rules)
+    trial = Trial(subject, world)
+    beams = search(trial, [{"place": ["a", *PLACES[: number - 1]]}, None])
+    assert [sorted(found) for found in items_of(trial, beams)] == [[0, 1], [0, 1, 2]]
+
+
 @BITS
 @pytest.mark.needs("variable length")
 def test_a_finished_beam_is_not_tested(subject: Subject) -> None:
