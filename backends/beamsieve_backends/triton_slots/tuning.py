@@ -65,8 +65,8 @@ TUNING: dict[str, dict[str, Any]] = {
         "ranked": 2048,
         "together": 8,
     },
-    # WORD_BLOCK: a multiple of the 8 words that have one rank. ENTRIES, and UNITS times 16: no fewer
-    # than there are threads, as sums of numbers that lie in several of them count some twice.
+    # WORD_BLOCK: a multiple of the 8 words that have one rank. ENTRIES, and UNITS times 16: no
+    # fewer than there are threads, as a number that lies in several of them is summed twice.
     "permitted": {
         "few": {"WORD_BLOCK": 8, "ENTRIES": 256, "warps": 4},
         "many": {"WORD_BLOCK": 64, "ENTRIES": 256, "warps": 2},
