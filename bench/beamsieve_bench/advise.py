@@ -102,7 +102,8 @@ def measured(config: str, source: Source, options: argparse.Namespace) -> Candid
         if why:
             raise bs.BackendError(f"{config} {why}.")
         inputs = draw_inputs(source, cell, options.hidden, device)
-        made = backend_contestant(config, engine, source, cell, inputs)
+        requests = None if options.request is None else [options.request] * batch
+        made = backend_contestant(config, engine, source, cell, inputs, requests)
         taken, timed = timed_rounds(
             {config: made.run}, options.rounds, device, {config: made.capturable}, 5.0
         )
@@ -119,6 +120,8 @@ def advice(found: Sequence[Candidate], options: argparse.Namespace) -> tuple[str
     ranked = sorted(found, key=lambda one: one.batch[1])
     best = ranked[0]
     shape = f"{options.batch} × {options.width} beams, {options.dtype}"
+    if options.request is not None:
+        shape += f", each asking for {json.dumps(options.request)}"
     reasons = [f"{best.batch[1]:.3g} ms per search of {shape}"]
     if len(ranked) > 1:
         second = ranked[1]
@@ -153,11 +156,23 @@ def parser() -> OneLineParser:
     add("--width", type=int, default=128, help="beams per request (default: %(default)s)")
     add("--dtype", default="float32", choices=sorted(DTYPES))
     add("--normalize", default="catalog", choices=NORMALIZERS)
+    add("--request", metavar="JSON", help="what every request asks for, where items have rules: "
+        '{"country": "US"} (default: no targeting)')  # fmt: skip
     add("--hidden", type=int, default=256, help="size of hidden states (default: %(default)s)")
     add("--rounds", type=int, default=15, help="how often each is timed (default: %(default)s)")
     add("--data", type=Path, help="folder with real catalogs")
     add("--json", action="store_true", help="print one JSON object")
     return made
+
+
+def _request(asked: OneLineParser, text: str) -> dict[str, Any]:
+    try:
+        request = json.loads(text)
+    except (ValueError, RecursionError) as error:
+        asked.error(f"--request: {text!r} is no JSON: {error}")
+    if not isinstance(request, dict):
+        asked.error(f'--request: {text!r} is no object, such as {{"country": "US"}}')
+    return request
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -172,6 +187,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         tried, unusable = configs([one for one in options.backends.split(",") if one])
         say("reading the index")
         source = read_source(options.index, options.data)
+        if options.request is not None:
+            options.request = _request(asked, options.request)
+            source.index.encode_requests([options.request], 1)
     except bs.BeamsieveError as error:
         complain(str(error))
         return BAD_ARGUMENTS if isinstance(error, bs.BackendError | bs.InputError) else FAILED

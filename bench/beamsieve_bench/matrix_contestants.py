@@ -80,14 +80,22 @@ def draw_inputs(source: Source, cell: Cell, hidden: int, device: torch.device) -
 
 
 def backend_contestant(
-    asked: str, engine: bs.Engine, source: Source, cell: Cell, inputs: Inputs
+    asked: str,
+    engine: bs.Engine,
+    source: Source,
+    cell: Cell,
+    inputs: Inputs,
+    requests: list[dict[str, Any]] | None = None,
 ) -> Contestant:
-    """A backend on the plan that it warmed up to, its heads prepared as those that serve are."""
+    """A backend on the plan that it warmed up to, its heads prepared as those that serve are.
+
+    ``requests`` are in place of those of the cell's share.
+    """
     heads = [engine.prepare_head(head) for head in inputs.heads]
     # On a processor a plan of the default seven repeats takes longer than all that is measured.
     repeats = 7 if inputs.heads[0].is_cuda else 3
     plan = engine.warm_up(cell.batch, inputs.widths, heads, repeats=repeats)
-    begun = engine.begin(cell.batch, source.requests(cell.share, cell.batch))
+    begun = engine.begin(cell.batch, requests or source.requests(cell.share, cell.batch))
     opened = begun.search.backend
     assert opened is not None
 

@@ -10,6 +10,7 @@ it. The one exception is ``"auto"``, whose job is to look for the best that work
 from __future__ import annotations
 
 import difflib
+import inspect
 import logging
 import os
 from collections.abc import Callable, Mapping
@@ -144,9 +145,11 @@ def _constructed(spec: BackendSpec) -> Backend:
     except KeyboardInterrupt:
         raise
     except BaseException as error:  # what extensions in other languages raise is no Exception
+        # Of a class that is not finished, nothing is missing that could be installed.
+        missing = "" if inspect.isabstract(kind) else kind.requires
         raise BackendError(
             f"The backend {spec.name!r} cannot be opened: {one_line(error)}."
-            + (f" Install what it needs with: {kind.requires}" if kind.requires else "")
+            + (f" Install what it needs with: {missing}" if missing else "")
         ) from error
 
 

@@ -100,6 +100,63 @@ def test_without_names_it_tries_what_is_installed_and_says_what_cannot_run(tmp_p
     assert "reference" not in shown
 
 
+RULES = [{"country": {"accepts": [name]}} for name in ("US", "CA", "US")]
+
+
+@pytest.fixture
+def with_rules(tmp_path):
+    """An index whose items have rules."""
+    path = tmp_path / "own.safetensors"
+    catalog = bs.Catalog.from_arrays(
+        [[0, 1], [0, 2], [3, 0]],
+        codebooks=4,
+        attributes=[bs.Attribute("country", ["US", "CA"])],
+        rules=RULES,
+    )
+    bs.Index.build(catalog).save(path)
+    return path
+
+
+def test_advice_for_targeted_searches(with_rules, monkeypatch, capsys):
+    begun = []
+    begin = bs.Engine.begin
+
+    def noted(engine, *given, **named):
+        begun.append(given)
+        return begin(engine, *given, **named)
+
+    monkeypatch.setattr(bs.Engine, "begin", noted)
+    words = [
+        "--batch",
+        "2",
+        "--width",
+        "2",
+        "--hidden",
+        "4",
+        "--rounds",
+        "3",
+        "--backends",
+        "torch:cpu",
+        "--json",
+    ]
+    assert advise.main([str(with_rules), *words, "--request", '{"country": "US"}']) == 0
+    assert (2, [{"country": "US"}] * 2) in begun
+    assert 'each asking for {"country": "US"}' in json.loads(capsys.readouterr().out)["why"]
+
+
+@pytest.mark.parametrize(
+    ("asked", "says"), [("{", "no JSON"), ("[1]", "no object"), ('{"age": 3}', "'age'")]
+)
+def test_a_request_that_cannot_be_read(with_rules, asked, says, capsys):
+    try:
+        code = advise.main([str(with_rules), "--request", asked])
+    except SystemExit as ended:
+        code = ended.code
+    assert code == 2
+    (complaint,) = capsys.readouterr().err.splitlines()
+    assert says in complaint
+
+
 @pytest.mark.parametrize(
     ("words", "code"),
     [("nowhere.safetensors", 2), ("S1 --backends nothing", 2), ("S1 --backends auto", 2)],

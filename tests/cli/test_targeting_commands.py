@@ -46,6 +46,17 @@ def test_build_takes_rules_and_inspect_shows_their_matchers(run, files):
     assert "place: fill" in shown
 
 
+def test_inspect_reads_a_catalog_with_rules(run, files):
+    declared = "--attributes", files / "attributes.json"
+    shown = json.loads(run("inspect", files / "catalog.jsonl", *declared, "--json").stdout)
+    assert shown["items"] == 3
+    assert "--attributes declares none; it belongs there" in (
+        run("inspect", files / "catalog.jsonl").complaint
+    )
+    build(run, files)
+    assert "an index has its own" in run("inspect", files / "index", *declared).complaint
+
+
 def test_build_divides_matchers(run, files):
     assert build(run, files, "--static", "2,1").code == 0
     assert build(run, files, "--dynamic", "0.5,4").code == 0
@@ -125,7 +136,7 @@ def test_recommend_keeps_to_the_requests(run, files):
     assert "1 requests for 2 histories" in run(*words).complaint
     requests.write_text('null\n{"planet": "Mars"}\n')
     assert "Request 1" in run(*words).complaint
-    for line in ("{", "[" * 100_000):
+    for line in ("{", "[" * 100_000, "[null, null]"):
         requests.write_text(f"null\n{line}\n")
         assert "line 2" in run(*words).complaint
 

@@ -123,6 +123,18 @@ def test_what_a_backend_says_it_requires_is_shown_where_it_fails(plugins, import
     assert found["needy"].install == "pip install driver-of-mine"
 
 
+def test_of_an_unfinished_backend_nothing_is_to_be_installed(plugins):
+    plugins(
+        "begun",
+        "from beamsieve.interface import Backend\n"
+        "class Plugin(Backend):\n"
+        "    requires = 'pip install driver-of-mine'\n",
+    )
+    with pytest.raises(bs.BackendError, match="abstract class") as refused:
+        open_backend("begun")
+    assert "Install" not in str(refused.value)
+
+
 def test_torch_offers_the_devices_that_it_has():
     torch = pytest.importorskip("torch", reason="the torch backend needs PyTorch")
     devices = {info.name: info for info in list_backends(check=True)}["torch"].devices

@@ -91,7 +91,7 @@ BAD_RULES = [
     ({"age": {"from": "18"}}, "gives '18' as 'from', but must give an integer"),
     ({"age": {"from": None}}, "gives None as 'from'"),
     ({"country": {"from": 1}}, "is an interval, but its declared values are not integers"),
-    ({"place": {"to": 1}}, "is an interval"),
+    ({"place": {"to": 1}}, "is an interval, which a Bloom attribute cannot have"),
     ({"place": {"accepts": [1.5]}}, r"names 1\.5, which is neither"),
 ]
 

@@ -122,6 +122,7 @@ def inspect(
     end_token: EndTokenOption = False,
     on_error: OnErrorOption = "raise",
     column: ColumnOption = None,
+    attributes: AttributesOption = None,
     json: JsonOption = False,
 ) -> None:
     """Describe a catalog or an index: counts, branching, layouts, bytes."""
@@ -129,6 +130,8 @@ def inspect(
     from beamsieve.index.recognised import is_index_file
 
     if format is None and is_index_file(file):
+        if attributes is not None:
+            raise typer.BadParameter("an index has its own", param_hint="--attributes")
         index = Index.load(file)
         stats = dict(index.stats())
         if json:
@@ -137,7 +140,9 @@ def inspect(
             show_index(file, stats)
         return
     sizes = sizes_of(codebooks)
-    report = _read(file, format, sizes, end_token, on_error, None, column).report.as_dict()
+    declared = () if attributes is None else attributes_of(attributes)
+    rows = _read(file, format, sizes, end_token, on_error, None, column, declared)
+    report = rows.report.as_dict()
     if json:
         print_json({"catalog": file} | report)
     else:

@@ -162,11 +162,17 @@ def _read_requests(path: Path) -> list[Any]:
     requests = []
     for number, line in enumerate(path.read_bytes().splitlines(), 1):
         try:
-            requests.append(json_module.loads(line))
+            request = json_module.loads(line)
         except (ValueError, RecursionError) as error:
             raise RequestError(
                 f"{path}, line {number} is no JSON: {error}; give one object, or null, per history."
             ) from error
+        if request is not None and not isinstance(request, dict):
+            raise RequestError(
+                f"{path}, line {number} is no object; give one, or null, per history, each on a "
+                f"line of its own."
+            )
+        requests.append(request)
     return requests
 
 

@@ -150,7 +150,9 @@ class RuleSets:
         bound = plain_value(rule[part])
         if not isinstance(bound, int):
             raise _UnusableError(f"gives {rule[part]!r} as {part!r}, but must give an integer")
-        if self.attribute.bloom is not None or not self._integers:
+        if self.attribute.bloom is not None:
+            raise _UnusableError("is an interval, which a Bloom attribute cannot have")
+        if not self._integers:
             raise _UnusableError("is an interval, but its declared values are not integers")
         return bound
 
@@ -219,7 +221,7 @@ class RuleReader:
                 bad[row] = (
                     _KIND,
                     f"the rules name {name!r}, which is no declared attribute (attributes= "
-                    f"declares {declared})",
+                    f"declares {declared}; it belongs there)",
                 )
         found = np.zeros((len(rules), len(self.sets)), np.int32)
         for column, sets in enumerate(self.sets):
