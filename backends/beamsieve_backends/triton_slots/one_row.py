@@ -23,9 +23,9 @@ def is_one_row(call: Call) -> bool:
     the row does not have) is left to the other ways, as is targeting of a list of tokens.
     """
     table = call.table
-    plain = not (call.has_bonus or call.has_nudge)
     # What targeting leaves is told by token.
-    plain = plain and (call.targeting is None or table.dense)
+    told = call.targeting is None or table.dense
+    plain = told and not (call.has_bonus or call.has_nudge)
     alone = call.M == 1 and table.rows == 1 and table.entries > 0
     whole = not call.all or table.entries == call.V
     return alone and plain and whole and _places(call) <= HELD
@@ -69,8 +69,7 @@ def one_row(call: Call) -> NewBeams:
         new.count, n, logits.numel() // B, W, call.t, int(call.following is None),
         int(call.ragged), slack, table.words * 2, call.over_kept,
         TARGETED=call.targeting is not None, GIVEN=call.has_logits, ROWS=places // columns,
-        COLUMNS=columns,
-        BOUND=not direct and columns >= 2 * W, DIRECT=direct, OWN=own,
+        COLUMNS=columns, BOUND=not direct and columns >= 2 * W, DIRECT=direct, OWN=own,
         OTHERS=max(32, tuning["ranked"] // own),
         T_UP=1 if call.t == 1 else max(8, power_of_two(call.t)), UPCAST=INTERPRETED, warps=warps,
     )  # fmt: skip

@@ -129,12 +129,13 @@ def _score_beams(
         find_units, (B,), call.beams.rows, call.finished, *table.starts, *counted, M, SLOTS=slots,
         FURTHER=FURTHER, BEAMS_UP=up, warps=min(16, up // 32),
     )  # fmt: skip
+    kept = kept_units(call, counted, units_capacity, expected)
     launch(
         score_slots, (B, of_first + max(expected, min(most, spread))), call.beams.rows,
         table.tokens, table.token_bits, table.bitmap, table.ranks, table.rank_mask, table.words,
         table.rank_words, call.hidden, call.head, call.bias, call.logits, call.has_bias, *counted,
         unit_beam, *found, M, call.V, call.D, capacity, units_capacity, of_first,
-        kept_units(call, counted, units_capacity, expected), call.over_kept, BATCH_UP=coarse(B, 32),
+        kept, call.over_kept, BATCH_UP=coarse(B, 32),
         BEAM_BLOCK=128 if M <= 128 else 512, DENSE=table.dense, SLOTS=slots,
         HAS_LOGITS=call.has_logits, TARGETED=call.targeting is not None,
         TOGETHER=shape["together"], warps=1, stages=1,
