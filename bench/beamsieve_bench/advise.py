@@ -142,6 +142,16 @@ def advice(found: Sequence[Candidate], options: argparse.Namespace) -> tuple[str
     return best.config, "; ".join(reasons) + "."
 
 
+def _request(text: str) -> dict[str, Any]:
+    try:
+        request = json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise argparse.ArgumentTypeError(f"{text!r} is no JSON: {error}") from error
+    if not isinstance(request, dict):
+        raise argparse.ArgumentTypeError(f'{text!r} is no object, such as {{"country": "US"}}')
+    return request
+
+
 def parser() -> OneLineParser:
     """The options."""
     made = OneLineParser(
@@ -156,23 +166,13 @@ def parser() -> OneLineParser:
     add("--width", type=int, default=128, help="beams per request (default: %(default)s)")
     add("--dtype", default="float32", choices=sorted(DTYPES))
     add("--normalize", default="catalog", choices=NORMALIZERS)
-    add("--request", metavar="JSON", help="what every request asks for, where items have rules: "
+    add("--request", type=_request, metavar="JSON", help="what every request asks for, where items have rules: "
         '{"country": "US"} (default: no targeting)')  # fmt: skip
     add("--hidden", type=int, default=256, help="size of hidden states (default: %(default)s)")
     add("--rounds", type=int, default=15, help="how often each is timed (default: %(default)s)")
     add("--data", type=Path, help="folder with real catalogs")
     add("--json", action="store_true", help="print one JSON object")
     return made
-
-
-def _request(asked: OneLineParser, text: str) -> dict[str, Any]:
-    try:
-        request = json.loads(text)
-    except (ValueError, RecursionError) as error:
-        asked.error(f"--request: {text!r} is no JSON: {error}")
-    if not isinstance(request, dict):
-        asked.error(f'--request: {text!r} is no object, such as {{"country": "US"}}')
-    return request
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -188,7 +188,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
         say("reading the index")
         source = read_source(options.index, options.data)
         if options.request is not None:
-            options.request = _request(asked, options.request)
             source.index.encode_requests([options.request], 1)
     except bs.BeamsieveError as error:
         complain(str(error))

@@ -126,20 +126,9 @@ def test_advice_for_targeted_searches(with_rules, monkeypatch, capsys):
         return begin(engine, *given, **named)
 
     monkeypatch.setattr(bs.Engine, "begin", noted)
-    words = [
-        "--batch",
-        "2",
-        "--width",
-        "2",
-        "--hidden",
-        "4",
-        "--rounds",
-        "3",
-        "--backends",
-        "torch:cpu",
-        "--json",
-    ]
-    assert advise.main([str(with_rules), *words, "--request", '{"country": "US"}']) == 0
+    words = "--batch 2 --width 2 --hidden 4 --rounds 3 --backends torch:cpu --json"
+    asked = ["--request", '{"country": "US"}']
+    assert advise.main([str(with_rules), *words.split(), *asked]) == 0
     assert (2, [{"country": "US"}] * 2) in begun
     assert 'each asking for {"country": "US"}' in json.loads(capsys.readouterr().out)["why"]
 
