@@ -166,8 +166,8 @@ def parser() -> OneLineParser:
     add("--width", type=int, default=128, help="beams per request (default: %(default)s)")
     add("--dtype", default="float32", choices=sorted(DTYPES))
     add("--normalize", default="catalog", choices=NORMALIZERS)
-    add("--request", type=_request, metavar="JSON", help="what every request asks for, where items have rules: "
-        '{"country": "US"} (default: no targeting)')  # fmt: skip
+    add("--request", type=_request, metavar="JSON", help="what every request asks for, where items "
+        'have rules: {"country": "US"} (default: no targeting)')  # fmt: skip
     add("--hidden", type=int, default=256, help="size of hidden states (default: %(default)s)")
     add("--rounds", type=int, default=15, help="how often each is timed (default: %(default)s)")
     add("--data", type=Path, help="folder with real catalogs")
